@@ -88,13 +88,13 @@ struct Problem {
 // What the planner needs to know of a device. compute_capability 0 is the CPU.
 struct DeviceInfo {
   char name[64] = {};
-  std::int32_t compute_capability = 0;           // 10 * major + minor, e.g. 90
-  std::int32_t num_sms = 0;                      // multiprocessors; CPU: hardware threads
-  std::int32_t shared_memory_per_block = 0;      // bytes a block may opt in to
-  std::int32_t shared_memory_per_sm = 0;         // bytes
-  std::int32_t max_cluster_size = 1;             // CTAs; 1 where the device has no clusters
-  std::int64_t l2_bytes = 0;                     // bytes
-  double memory_bandwidth_gbps = 0;              // 1e9 bytes/s a plain read kernel reaches, or the datasheet's
+  std::int32_t compute_capability = 0;       // 10 * major + minor, e.g. 90
+  std::int32_t num_sms = 0;                  // multiprocessors; CPU: hardware threads
+  std::int32_t shared_memory_per_block = 0;  // bytes a block may opt in to
+  std::int32_t shared_memory_per_sm = 0;     // bytes
+  std::int32_t max_cluster_size = 1;         // CTAs; 1 where the device has no clusters
+  std::int64_t l2_bytes = 0;                 // bytes
+  double memory_bandwidth_gbps = 0;          // 1e9 bytes/s a plain read kernel reaches, or the datasheet's
 };
 
 // The device `ordinal` of this process. Fails with kUnsupported in a build without CUDA.
@@ -121,7 +121,7 @@ enum class Kernel : std::int32_t {
 };
 inline constexpr int kNumKernels = 7;
 
-HPCTOPK_API const char* to_string(Kernel kernel) noexcept;             // "auto", "persistent", "kv_split", ...
+HPCTOPK_API const char* to_string(Kernel kernel) noexcept;  // "auto", "persistent", "kv_split", ...
 HPCTOPK_API Status parse_kernel(const char* name, Kernel* kernel) noexcept;
 
 // Where a sample is read from (section 4.2).
@@ -135,10 +135,10 @@ enum class View : std::int32_t {
 // rank that leaves `sigmas` standard deviations of sampling error (hashed view).
 struct SamplePolicy {
   View view = View::kHashed;
-  std::int32_t stride = 32;      // scores of the row for each sample
-  std::int32_t chunk = 8;        // consecutive samples; 1 for the strided view
-  float rank_margin = 1.5F;      // rho, the primary boundary's rank / k
-  float rescue_margin = 1.75F;   // the secondary boundary's rank / k
+  std::int32_t stride = 32;     // scores of the row for each sample
+  std::int32_t chunk = 8;       // consecutive samples; 1 for the strided view
+  float rank_margin = 1.5F;     // rho, the primary boundary's rank / k
+  float rescue_margin = 1.75F;  // the secondary boundary's rank / k
   float sigmas = 3.0F;
 };
 
@@ -157,7 +157,7 @@ HPCTOPK_API Policy default_policy() noexcept;
 HPCTOPK_API Policy paper_policy() noexcept;  // stride-128 phase view, 1.5k / 1.75k boundaries, 11+11+10 digits
 
 struct PlanOptions {
-  Kernel kernel = Kernel::kAuto;  // anything else forces that kernel, or is refused with the reason
+  Kernel kernel = Kernel::kAuto;   // anything else forces that kernel, or is refused with the reason
   const Policy* policy = nullptr;  // null: default_policy()
 };
 
@@ -165,7 +165,7 @@ struct PlanOptions {
 struct Candidate {
   Kernel kernel = Kernel::kAuto;
   bool feasible = false;
-  double cost_us = 0;    // the model's estimate, microseconds
+  double cost_us = 0;   // the model's estimate, microseconds
   char note[104] = {};  // why it costs that, or why it cannot serve the problem
 };
 
@@ -211,15 +211,15 @@ struct Statistics {
 
 // The operands of a call. For a GPU plan every pointer is a device pointer, for a CPU plan a host pointer.
 struct Arguments {
-  const float* scores = nullptr;           // [num_rows, num_columns], rows row_stride apart
-  const std::int32_t* lengths = nullptr;   // [num_rows]; null: num_columns - start for every row
+  const float* scores = nullptr;             // [num_rows, num_columns], rows row_stride apart
+  const std::int32_t* lengths = nullptr;     // [num_rows]; null: num_columns - start for every row
   const std::int32_t* row_starts = nullptr;  // [num_rows]; null: 0
-  const std::int32_t* num_rows = nullptr;  // [1], clamped to [0, problem.num_rows]; null: problem.num_rows
-  std::int32_t* out = nullptr;             // [num_rows, k], rows out_row_stride apart
-  std::int64_t out_row_stride = 0;         // elements, >= k; 0 means k
-  void* workspace = nullptr;               // 16-byte aligned, workspace_size(plan) bytes
+  const std::int32_t* num_rows = nullptr;    // [1], clamped to [0, problem.num_rows]; null: problem.num_rows
+  std::int32_t* out = nullptr;               // [num_rows, k], rows out_row_stride apart
+  std::int64_t out_row_stride = 0;           // elements, >= k; 0 means k
+  void* workspace = nullptr;                 // 16-byte aligned, workspace_size(plan) bytes
   std::size_t workspace_bytes = 0;
-  Statistics* statistics = nullptr;        // null: not counted
+  Statistics* statistics = nullptr;  // null: not counted
 };
 
 // Enqueues a GPU plan on `stream`. The current device must be the one the plan was made for.

@@ -37,7 +37,8 @@ HPCTOPK_HOST_DEVICE float bits_float(std::uint32_t bits) {
 #endif
 }
 
-inline constexpr std::uint32_t kNanKey = 0xFFFFFFFFU;  // above every number, infinity included
+inline constexpr std::uint32_t kNanKey = 0xFFFFFFFFU;       // above every number, infinity included
+inline constexpr std::uint32_t kInfinityKey = 0xFF800000U;  // the highest number
 
 // A score as an unsigned integer in ascending order of the contract: all NaNs equal and highest, -0.0 equal to +0.0.
 HPCTOPK_HOST_DEVICE std::uint32_t ordered_key(float x) {
@@ -49,6 +50,16 @@ HPCTOPK_HOST_DEVICE std::uint32_t ordered_key(float x) {
 // The score of a key, for keys that ordered_key() returns. kNanKey and keys below that of -infinity give a NaN.
 HPCTOPK_HOST_DEVICE float key_score(std::uint32_t key) {
   return bits_float((key & 0x80000000U) != 0 ? key ^ 0x80000000U : ~key);
+}
+
+// The scan's test: a score x is admitted where !(x <= admission_floor(key)), which holds exactly for the scores whose
+// ordered key is >= key: one comparison that lets NaNs through, and lets everything through where key is that of
+// -infinity or lower (the floor is then a NaN).
+HPCTOPK_HOST_DEVICE float admission_floor(std::uint32_t key) {
+  std::uint32_t below = key - 1;
+  if (below == 0x7FFFFFFFU) --below;  // the key of -0.0, which no score has: step over it to the next number down
+  if (key != 0 && below > kInfinityKey) below = kInfinityKey;
+  return key_score(below);
 }
 
 // (key, index) in one integer: a larger composite is a better candidate, and no two candidates of a row are equal.
@@ -82,7 +93,8 @@ HPCTOPK_HOST_DEVICE std::uint32_t coarse_magnitude_floor(std::uint32_t bin) {
 // The coarse key of an ordered key: monotone, 0..kCoarseBins - 1.
 HPCTOPK_HOST_DEVICE std::uint32_t coarse_key(std::uint32_t key) {
   if (key == kNanKey) return kCoarseBins - 1;
-  return (key & 0x80000000U) != 0 ? 1024 + coarse_magnitude(key & 0x7FFFFFFFU) : 1023 - coarse_magnitude(~key & 0x7FFFFFFFU);
+  return (key & 0x80000000U) != 0 ? 1024 + coarse_magnitude(key & 0x7FFFFFFFU)
+                                  : 1023 - coarse_magnitude(~key & 0x7FFFFFFFU);
 }
 
 // The smallest ordered key of coarse bin `bin`, so that key >= coarse_floor(bin) exactly where coarse_key(key) >= bin.
