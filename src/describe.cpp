@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Names and plans as text.
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+
+#include "hpctopk/topk.h"
+
+namespace hpctopk {
+namespace {
+
+constexpr const char* kKernelNames[kNumKernels] = {"auto",    "persistent", "kv_split", "row_local",
+                                                   "cluster", "fallback",   "cpu"};
+
+// Appends to a buffer of fixed size, and counts on where it is full.
+class Writer {
+ public:
+  Writer(char* text, std::size_t size) : text_(text), size_(size) {}
+
+  __attribute__((format(printf, 2, 3))) void print(const char* format, ...) {
+    std::va_list arguments;
+    va_start(arguments, format);
+    const bool room = length_ < size_;
+    const int written = std::vsnprintf(room ? text_ + length_ : nullptr, room ? size_ - length_ : 0, format, arguments);
+    va_end(arguments);
+    if (written > 0) length_ += static_cast<std::size_t>(written);
+  }
+
+  std::size_t length() const { return length_; }
+
+ private:
+  char* text_;
+  std::size_t size_;
+  std::size_t length_ = 0;
+};
+
+void print_sample(const SamplePolicy& sample, Writer* writer) {
+  switch (sample.view) {
+    case View::kNone:
+      writer->print("  sample        none: the boundary comes from the whole row\n");
+      break;
+    case View::kStrided:
+      writer->print("  sample        strided: every %d-th score; boundaries at rank %.2f k and %.2f k\n", sample.stride,
+                    static_cast<double>(sample.rank_margin), static_cast<double>(sample.rescue_margin));
+      break;
+    case View::kHashed:
+      writer->print("  sample        hashed: %d scores in every %lld; boundary %.1f standard deviations below rank k\n",
+                    sample.chunk, static_cast<long long>(sample.chunk) * sample.stride,
+                    static_cast<double>(sample.sigmas));
+      break;
+  }
+}
+
+}  // namespace
+
+const char* to_string(Kernel kernel) noexcept {
+  const auto i = static_cast<std::int32_t>(kernel);
+  return i >= 0 && i < kNumKernels ? kKernelNames[i] : "unknown";
+}
+
+Status parse_kernel(const char* name, Kernel* kernel) noexcept {
+  if (kernel == nullptr) return Status::error(StatusCode::kInvalidArgument, "kernel = null: must point to a Kernel");
+  for (int i = 0; name != nullptr && i < kNumKernels; ++i) {
+    if (std::strcmp(name, kKernelNames[i]) == 0) {
+      *kernel = static_cast<Kernel>(i);
+      return {};
+    }
+  }
+  return Status::error(StatusCode::kInvalidArgument,
+                       "kernel = %.64s: must be one of auto, persistent, kv_split, row_local, cluster, fallback, cpu",
+                       name != nullptr ? name : "null");
+}
+
+std::size_t describe(const Plan& plan, char* text, std::size_t size) noexcept {
+  Writer writer(text, size);
+  const Problem& problem = plan.problem;
+  writer.print("k = %d of %lld rows x %lld columns, rows %lld apart\n", problem.k,
+               static_cast<long long>(problem.num_rows), static_cast<long long>(problem.num_columns),
+               static_cast<long long>(problem.row_stride));
+  writer.print("  kernel        %s\n", to_string(plan.kernel));
+  if (plan.kernel == Kernel::kCpu) {
+    writer.print("  launch        %d thread(s)\n", plan.grid);
+  } else {
+    writer.print("  launch        %d CTAs of %d threads, %d CTA(s) a row, clusters of %d\n", plan.grid, plan.block,
+                 plan.ctas_per_row, plan.cluster_size);
+    writer.print("  shared memory %lld bytes a CTA, room for %d candidates\n",
+                 static_cast<long long>(plan.shared_bytes), plan.candidate_capacity);
+  }
+  writer.print("  workspace     %lld bytes\n", static_cast<long long>(plan.workspace_bytes));
+  print_sample(plan.policy.sample, &writer);
+  writer.print("  refinement    %s digits\n", plan.policy.digits == Digits::kFixed ? "11 + 11 + 10 bit" : "normalised");
+  writer.print("  candidates (modelled)\n");
+  for (int i = 0; i < plan.num_candidates; ++i) {
+    const Candidate& candidate = plan.candidates[i];
+    const char* mark = candidate.kernel == plan.kernel ? "*" : " ";
+    if (candidate.feasible) {
+      writer.print("  %s %-11s %12.1f us  %s\n", mark, to_string(candidate.kernel), candidate.cost_us, candidate.note);
+    } else {
+      writer.print("  %s %-11s %12s     %s\n", mark, to_string(candidate.kernel), "-", candidate.note);
+    }
+  }
+  return writer.length();
+}
+
+}  // namespace hpctopk

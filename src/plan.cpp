@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The planner (paper, section 5.5): every mapping proposes a launch with its cost, or says why it cannot serve; the
+// cheapest is the plan. Pure host arithmetic.
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <iterator>
+#include <limits>
+#include <type_traits>
+
+#include "hpctopk/topk.h"
+#include "kernels/kernels.h"
+#include "src/check_arguments.h"
+#include "src/cost_model.h"
+
+namespace hpctopk {
+namespace {
+
+static_assert(std::is_trivially_copyable_v<Plan>, "a plan is copied as bytes");
+
+constexpr std::int32_t kMinComputeCapability = 80;
+constexpr std::int64_t kReservedSharedBytes = 1024;  // the driver's share of every CTA's shared memory
+constexpr std::int32_t kThreadsPerSm = 2048;
+constexpr std::int32_t kMaxPersistentCtasPerSm = 2;
+constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
+
+struct Request {
+  Problem problem;  // row_stride resolved
+  DeviceInfo device;
+  Policy policy;
+};
+
+// A mapping's answer: the fields of a plan that it decides.
+struct Proposal {
+  bool feasible = false;
+  double cost_us = 0;
+  char note[sizeof(Candidate::note)] = {};
+  std::int32_t grid = 0;
+  std::int32_t block = 0;
+  std::int32_t candidate_capacity = 0;
+  std::int64_t shared_bytes = 0;
+  View view = View::kNone;
+};
+
+__attribute__((format(printf, 2, 3))) void say(Proposal* proposal, const char* format, ...) {
+  std::va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(proposal->note, sizeof proposal->note, format, arguments);
+  va_end(arguments);
+}
+
+__attribute__((format(printf, 1, 2))) Proposal infeasible(const char* format, ...) {
+  Proposal proposal;
+  std::va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(proposal.note, sizeof proposal.note, format, arguments);
+  va_end(arguments);
+  return proposal;
+}
+
+// The largest candidate buffer that `ctas_per_sm` CTAs can each have: k and as many of the smallest rounds as fit, up
+// to kFullRound. 0 where not even one round fits.
+std::int32_t candidate_capacity(const Request& request, std::int32_t ctas_per_sm, std::int32_t largest_round) {
+  const std::int64_t share = request.device.shared_memory_per_sm / ctas_per_sm - kReservedSharedBytes;
+  const std::int64_t room = std::min<std::int64_t>(request.device.shared_memory_per_block, share);
+  for (std::int32_t round = largest_round; round >= kernels::kMinRound; round -= kernels::kMinRound) {
+    if (kernels::shared_bytes(request.problem.k + round) <= room) return request.problem.k + round;
+  }
+  return 0;
+}
+
+Proposal too_little_shared_memory(const Request& request) {
+  return infeasible("k = %d needs %lld bytes of shared memory a block, the device has %d", request.problem.k,
+                    static_cast<long long>(kernels::shared_bytes(request.problem.k + kernels::kMinRound)),
+                    request.device.shared_memory_per_block);
+}
+
+Proposal only_on_cpu_or_gpu(const Request& request) {
+  return infeasible("device.compute_capability = %d: %s", request.device.compute_capability,
+                    request.device.compute_capability == 0 ? "a CPU runs the cpu kernel alone" : "not a CPU");
+}
+
+Proposal not_built(const Request& request) {
+  if (request.device.compute_capability == 0) return only_on_cpu_or_gpu(request);
+  return infeasible("not built in this version");
+}
+
+Proposal persistent(const Request& request) {
+  if (request.device.compute_capability == 0) return only_on_cpu_or_gpu(request);
+  const Problem& problem = request.problem;
+  Proposal proposal;
+  // A second CTA on an SM hides the sample and the refinement of the first, which is worth more than a larger round.
+  std::int32_t ctas_per_sm = std::min(kMaxPersistentCtasPerSm, kThreadsPerSm / kernels::kPersistentBlock);
+  if (problem.num_rows <= request.device.num_sms) ctas_per_sm = 1;
+  for (; ctas_per_sm > 0 && proposal.candidate_capacity == 0; --ctas_per_sm) {
+    proposal.candidate_capacity = candidate_capacity(request, ctas_per_sm, kernels::kFullRound);
+    const std::int64_t resident = std::int64_t{request.device.num_sms} * ctas_per_sm;
+    proposal.grid = static_cast<std::int32_t>(std::min({problem.num_rows, resident, kMaxGrid}));
+  }
+  if (proposal.candidate_capacity == 0) return too_little_shared_memory(request);
+  proposal.feasible = true;
+  proposal.block = kernels::kPersistentBlock;
+  proposal.shared_bytes = kernels::shared_bytes(proposal.candidate_capacity);
+  proposal.view = request.policy.sample.view;
+
+  const cost::Waves waves = cost::waves(problem, request.device, proposal.grid);
+  const double row_us = proposal.view == View::kNone
+                            ? cost::direct_row_us(problem, waves.cta_gbps, proposal.candidate_capacity)
+                            : cost::sampled_row_us(problem, waves.cta_gbps, request.policy.sample);
+  proposal.cost_us = cost::kLaunchUs + waves.rows_per_cta * row_us;
+  say(&proposal, "%d CTAs take %.0f row(s) each, %.2f us a row at %.1f GB/s a CTA", proposal.grid, waves.rows_per_cta,
+      row_us, waves.cta_gbps);
+  return proposal;
+}
+
+Proposal direct(const Request& request, std::int32_t largest_round) {
+  if (request.device.compute_capability == 0) return only_on_cpu_or_gpu(request);
+  const Problem& problem = request.problem;
+  Proposal proposal;
+  proposal.candidate_capacity = candidate_capacity(request, 1, largest_round);
+  if (proposal.candidate_capacity == 0) return too_little_shared_memory(request);
+  proposal.feasible = true;
+  proposal.grid = static_cast<std::int32_t>(std::min(problem.num_rows, kMaxGrid));
+  proposal.block = kernels::kRowLocalBlock;
+  proposal.shared_bytes = kernels::shared_bytes(proposal.candidate_capacity);
+
+  const cost::Waves waves = cost::waves(problem, request.device, request.device.num_sms);
+  const double row_us = cost::direct_row_us(problem, waves.cta_gbps, proposal.candidate_capacity);
+  proposal.cost_us = cost::kLaunchUs + waves.rows_per_cta * row_us;
+  say(&proposal, "%.0f wave(s), %.2f us a row, read %s (buffer: %d)", waves.rows_per_cta, row_us,
+      problem.num_columns > proposal.candidate_capacity ? "twice" : "once", proposal.candidate_capacity);
+  return proposal;
+}
+
+Proposal row_local(const Request& request) { return direct(request, kernels::kFullRound); }
+
+Proposal fallback(const Request& request) { return direct(request, kernels::kMinRound); }
+
+// A CPU plan's grid is its threads, which share rows where there are fewer rows than threads.
+Proposal cpu(const Request& request) {
+  if (request.device.compute_capability != 0) return only_on_cpu_or_gpu(request);
+  Proposal proposal;
+  proposal.feasible = true;
+  proposal.grid = request.problem.num_rows > 0 ? request.device.num_sms : 0;
+  proposal.block = 1;
+  proposal.view = request.policy.sample.view;
+  proposal.cost_us = cost::cpu_us(request.problem, request.device);
+  say(&proposal, "%d thread(s)", request.device.num_sms);
+  return proposal;
+}
+
+// The mappings, in the order in which equal costs are decided.
+struct Mapping {
+  Kernel kernel;
+  Proposal (*propose)(const Request& request);
+};
+constexpr Mapping kMappings[] = {
+    {Kernel::kPersistent, persistent}, {Kernel::kKvSplit, not_built}, {Kernel::kRowLocal, row_local},
+    {Kernel::kCluster, not_built},     {Kernel::kFallback, fallback}, {Kernel::kCpu, cpu},
+};
+static_assert(std::size(kMappings) <= kNumKernels);
+
+Status check_device(const DeviceInfo& device) {
+  const auto invalid = StatusCode::kInvalidArgument;
+  if (device.num_sms < 1) {
+    return Status::error(invalid, "device.num_sms = %d: must be at least 1", device.num_sms);
+  }
+  if (device.compute_capability == 0) return {};
+  if (device.compute_capability < kMinComputeCapability) {
+    return Status::error(StatusCode::kUnsupported,
+                         "device.compute_capability = %d: must be %d or higher, or 0 for a CPU",
+                         device.compute_capability, kMinComputeCapability);
+  }
+  if (device.shared_memory_per_block < 1 || device.shared_memory_per_sm < device.shared_memory_per_block) {
+    return Status::error(invalid,
+                         "device.shared_memory_per_block = %d: must be positive and at most shared_memory_per_sm = %d",
+                         device.shared_memory_per_block, device.shared_memory_per_sm);
+  }
+  if (!(device.memory_bandwidth_gbps > 0)) {
+    return Status::error(invalid, "device.memory_bandwidth_gbps = %g: must be positive", device.memory_bandwidth_gbps);
+  }
+  return {};
+}
+
+Status check_policy(const Policy& policy) {
+  const auto invalid = StatusCode::kInvalidArgument;
+  const SamplePolicy& sample = policy.sample;
+  if (sample.view != View::kNone && sample.view != View::kStrided && sample.view != View::kHashed) {
+    return Status::error(invalid, "policy.sample.view = %d: must be 0, 1 or 2", static_cast<int>(sample.view));
+  }
+  if (policy.digits != Digits::kFixed && policy.digits != Digits::kNormalised) {
+    return Status::error(invalid, "policy.digits = %d: must be 0 or 1", static_cast<int>(policy.digits));
+  }
+  if (sample.stride < 1) return Status::error(invalid, "policy.sample.stride = %d: must be at least 1", sample.stride);
+  if (sample.chunk < 1) return Status::error(invalid, "policy.sample.chunk = %d: must be at least 1", sample.chunk);
+  if (sample.view == View::kStrided && sample.chunk != 1) {
+    return Status::error(invalid, "policy.sample.chunk = %d: must be 1 for the strided view", sample.chunk);
+  }
+  if (!(sample.rank_margin >= 1)) {
+    return Status::error(invalid, "policy.sample.rank_margin = %g: must be at least 1",
+                         static_cast<double>(sample.rank_margin));
+  }
+  if (!(sample.rescue_margin >= sample.rank_margin)) {
+    return Status::error(invalid, "policy.sample.rescue_margin = %g: must be at least rank_margin = %g",
+                         static_cast<double>(sample.rescue_margin), static_cast<double>(sample.rank_margin));
+  }
+  if (!(sample.sigmas >= 0)) {
+    return Status::error(invalid, "policy.sample.sigmas = %g: must be at least 0", static_cast<double>(sample.sigmas));
+  }
+  return {};
+}
+
+}  // namespace
+
+Policy default_policy() noexcept { return {}; }
+
+Policy paper_policy() noexcept {
+  Policy policy;
+  policy.sample.view = View::kStrided;
+  policy.sample.stride = 128;
+  policy.sample.chunk = 1;
+  policy.sample.rank_margin = 1.5F;
+  policy.sample.rescue_margin = 1.75F;
+  policy.digits = Digits::kFixed;
+  return policy;
+}
+
+Status make_plan(const Problem& problem, const DeviceInfo& device, const PlanOptions& options, Plan* plan) noexcept {
+  if (plan == nullptr) return Status::error(StatusCode::kInvalidArgument, "plan = null: must point to a Plan");
+  if (const int kernel = static_cast<int>(options.kernel); kernel < 0 || kernel >= kNumKernels) {
+    return Status::error(StatusCode::kInvalidArgument, "kernel = %d: must be between 0 and %d", kernel,
+                         kNumKernels - 1);
+  }
+  Request request{problem, device, options.policy != nullptr ? *options.policy : default_policy()};
+  if (request.problem.row_stride == 0) request.problem.row_stride = problem.num_columns;
+  for (const Status& status : {check_problem(problem), check_device(device), check_policy(request.policy)}) {
+    if (!status.ok()) return status;
+  }
+
+  Plan result;
+  std::memset(static_cast<void*>(&result), 0, sizeof result);  // padding too: equal plans are equal bytes
+  Proposal chosen;
+  const Candidate* refused = nullptr;
+  for (const Mapping& mapping : kMappings) {
+    const Proposal proposal = mapping.propose(request);
+    Candidate& candidate = result.candidates[result.num_candidates++];
+    candidate.kernel = mapping.kernel;
+    candidate.feasible = proposal.feasible;
+    candidate.cost_us = proposal.cost_us;
+    std::memcpy(candidate.note, proposal.note, sizeof candidate.note);
+    if (options.kernel != Kernel::kAuto && options.kernel != mapping.kernel) continue;
+    if (!proposal.feasible) {
+      refused = &candidate;
+    } else if (!chosen.feasible || proposal.cost_us < chosen.cost_us) {
+      chosen = proposal;
+      result.kernel = mapping.kernel;
+    }
+  }
+  if (!chosen.feasible) {
+    return Status::error(StatusCode::kUnsupported, "kernel = %s: %s", to_string(options.kernel), refused->note);
+  }
+  result.problem.num_rows = request.problem.num_rows;
+  result.problem.num_columns = request.problem.num_columns;
+  result.problem.row_stride = request.problem.row_stride;
+  result.problem.k = request.problem.k;
+  result.policy = request.policy;
+  result.policy.sample.view = chosen.view;
+  result.grid = chosen.grid;
+  result.block = chosen.block;
+  result.ctas_per_row = 1;
+  result.cluster_size = 1;
+  result.candidate_capacity = chosen.candidate_capacity;
+  result.shared_bytes = chosen.shared_bytes;
+  std::memcpy(static_cast<void*>(plan), &result, sizeof result);
+  return {};
+}
+
+std::size_t workspace_size(const Plan& plan) noexcept { return static_cast<std::size_t>(plan.workspace_bytes); }
+
+}  // namespace hpctopk

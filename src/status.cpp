@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include <cstdarg>
+#include <cstdio>
+
+#include "hpctopk/topk.h"
+
+namespace hpctopk {
+
+Status Status::error(StatusCode code, const char* format, ...) noexcept {
+  Status status;
+  status.code_ = code;
+  std::va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(status.message_, sizeof status.message_, format, arguments);
+  va_end(arguments);
+  return status;
+}
+
+}  // namespace hpctopk
