@@ -135,11 +135,12 @@ enum class View : std::int32_t {
 // rank that leaves `sigmas` standard deviations of sampling error (hashed view).
 struct SamplePolicy {
   View view = View::kHashed;
-  std::int32_t stride = 32;     // scores of the row for each sample
-  std::int32_t chunk = 8;       // consecutive samples; 1 for the strided view
-  float rank_margin = 1.5F;     // rho, the primary boundary's rank / k
-  float rescue_margin = 1.75F;  // the secondary boundary's rank / k
-  float sigmas = 3.0F;
+  std::int32_t stride = 32;         // scores of the row for each sample
+  std::int32_t max_samples = 8192;  // hashed view: longer rows are sampled more thinly
+  std::int32_t chunk = 8;           // hashed view: consecutive samples, a power of two from 4 to 256
+  float rank_margin = 1.5F;         // strided view: rho, the primary boundary's rank / k
+  float rescue_margin = 1.75F;      // strided view: the secondary boundary's rank / k
+  float sigmas = 3.0F;              // hashed view: the primary boundary's margin; the secondary's is twice that
 };
 
 // How Phase 3 splits the ordered key into digits (section 4.4).

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Instructions that C++ has no words for.
+
+#ifndef HPCTOPK_KERNELS_DETAIL_PTX_CUH_
+#define HPCTOPK_KERNELS_DETAIL_PTX_CUH_
+
+namespace hpctopk::detail {
+
+// Loads of scores that are read once: they pass the L1 cache by.
+__device__ __forceinline__ float load_streaming(const float* address) {
+  float value;
+  asm volatile("ld.global.L1::no_allocate.f32 %0, [%1];" : "=f"(value) : "l"(address));
+  return value;
+}
+__device__ __forceinline__ float4 load_streaming(const float4* address) {
+  float4 value;
+  asm volatile("ld.global.L1::no_allocate.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+               : "l"(address));
+  return value;
+}
+
+}  // namespace hpctopk::detail
+
+#endif  // HPCTOPK_KERNELS_DETAIL_PTX_CUH_

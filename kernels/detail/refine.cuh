@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Phase 3 (paper, sections 4.4 and 5.4): the exact k-th best of the admitted candidates. Candidates are composites
+// (key, index) on chip, so no score is gathered again, and every tie is decided by the same digits as everything else.
+
+#ifndef HPCTOPK_KERNELS_DETAIL_REFINE_CUH_
+#define HPCTOPK_KERNELS_DETAIL_REFINE_CUH_
+
+#include <cstdint>
+
+#include "kernels/detail/histogram.cuh"
+#include "kernels/detail/ordered_key.h"
+
+namespace hpctopk::detail {
+
+// A boundary bin of at most this many entries is ranked directly: a warp an entry.
+inline constexpr int kDirectRank = 256;
+
+// The k-th largest of candidates[0, count), count >= k >= 1, all distinct: exactly k of them are >= the result.
+// `length` bounds the indices. The caller has synchronised the candidates; `histogram` and `scratch` are overwritten.
+template <class Group>
+__device__ std::uint64_t kth_best(const Group& group, const std::uint64_t* candidates, int count, int k, int length,
+                                  Digits digits, int* histogram, Scratch* scratch) {
+  std::uint64_t low = 0;
+  std::uint64_t high = ~std::uint64_t{0};
+  if (digits == Digits::kNormalised) {
+    if (group.thread == 0) {
+      scratch->low_key = kNanKey;
+      scratch->high_key = 0;
+    }
+    group.sync();
+    std::uint32_t lowest = kNanKey;
+    std::uint32_t highest = 0;
+    for (int i = group.thread; i < count; i += Group::kSize) {
+      const std::uint32_t key = composite_key(candidates[i]);
+      lowest = min(lowest, key);
+      highest = max(highest, key);
+    }
+    lowest = __reduce_min_sync(kFullWarp, lowest);
+    highest = __reduce_max_sync(kFullWarp, highest);
+    if (group.lane() == 0) {
+      atomicMin(&scratch->low_key, lowest);
+      atomicMax(&scratch->high_key, highest);
+    }
+    group.sync();
+    low = static_cast<std::uint64_t>(scratch->low_key) << 32;
+    high = static_cast<std::uint64_t>(scratch->high_key) << 32 | 0xFFFFFFFFU;
+  }
+
+  int need = k;  // entries still to take from [low, high]; all above it are taken
+  while (true) {
+    if (composite_key(low) == composite_key(high)) {  // one key left: only indices differ
+      low = max(low, composite(composite_key(low), static_cast<std::uint32_t>(length - 1)));
+    }
+    const int bits = 64 - __clzll(static_cast<long long>(high - low));
+    int shift = max(0, bits - kDigitBits);
+    if (digits == Digits::kFixed && bits > 32) shift = max(32, shift);  // 11 + 11 + 10 bits of the key
+    clear_histogram(group, histogram);
+    if (group.thread == 0) scratch->listed = 0;
+    group.sync();
+    for (int i = group.thread; i < count; i += Group::kSize) {
+      const std::uint64_t c = candidates[i];
+      if (c >= low && c <= high) atomicAdd(&histogram[static_cast<int>((c - low) >> shift)], 1);
+    }
+    group.sync();
+    find_rank(group, histogram, scratch, need);
+    const RankBin found = scratch->found[0];
+    need -= found.above;
+    low += static_cast<std::uint64_t>(found.bin) << shift;
+    high = min(high, low + ((std::uint64_t{1} << shift) - 1));
+    if (found.inside == need || shift == 0) return low;
+    if (found.inside <= kDirectRank) break;
+  }
+
+  auto* list = reinterpret_cast<std::uint64_t*>(histogram);
+  static_assert(kDirectRank * sizeof(std::uint64_t) <= kBins * sizeof(int));
+  for (int i = group.thread; i < count; i += Group::kSize) {
+    const std::uint64_t c = candidates[i];
+    if (c >= low && c <= high) list[atomicAdd(&scratch->listed, 1)] = c;
+  }
+  group.sync();
+  const int listed = scratch->listed;
+  for (int i = group.warp(); i < listed; i += Group::kWarps) {
+    const std::uint64_t c = list[i];
+    int better = 0;
+    for (int j = group.lane(); j < listed; j += kWarpSize) better += list[j] > c;
+    better = __reduce_add_sync(kFullWarp, better);
+    if (better == need - 1 && group.lane() == 0) scratch->kth = c;
+  }
+  group.sync();
+  return scratch->kth;
+}
+
+// Keeps the candidates >= kth, in place and in some order. Slots are written only once everything up to them was read.
+template <class Group>
+__device__ void keep_best(const Group& group, std::uint64_t* candidates, int count, std::uint64_t kth,
+                          Scratch* scratch) {
+  group.sync();
+  if (group.thread == 0) scratch->count = 0;
+  for (int base = 0; base < count; base += Group::kSize) {
+    const int i = base + group.thread;
+    const std::uint64_t c = i < count ? candidates[i] : 0;
+    group.sync();
+    const bool keep = i < count && c >= kth;
+    const int slot = append_slot(keep, &scratch->count, group.lane());
+    if (keep) candidates[slot] = c;
+  }
+  group.sync();
+}
+
+}  // namespace hpctopk::detail
+
+#endif  // HPCTOPK_KERNELS_DETAIL_REFINE_CUH_

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where the samples of a row lie and which of their ranks is the boundary (paper, section 4.2). Host and device run the
+// same code.
+
+#ifndef HPCTOPK_KERNELS_DETAIL_VIEW_H_
+#define HPCTOPK_KERNELS_DETAIL_VIEW_H_
+
+#include <cmath>
+#include <cstdint>
+
+#include "hpctopk/topk.h"
+#include "kernels/detail/ordered_key.h"
+
+namespace hpctopk::detail {
+
+// A well-mixed 32-bit hash of two integers.
+HPCTOPK_HOST_DEVICE std::uint32_t mix(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t x = a * 0x9E3779B9U + b * 0x85EBCA6BU;
+  x = (x ^ (x >> 16)) * 0x7FEB352DU;
+  x = (x ^ (x >> 15)) * 0x846CA68BU;
+  return x ^ (x >> 16);
+}
+
+// floor(x * n / 2^32): maps a hash to 0..n-1.
+HPCTOPK_HOST_DEVICE std::uint32_t scale(std::uint32_t x, std::uint32_t n) {
+  return static_cast<std::uint32_t>(static_cast<std::uint64_t>(x) * n >> 32);
+}
+
+// Positions phase, phase + stride, phase + 2 stride, ... (equation 8).
+struct StridedView {
+  std::int32_t phase, stride, samples;
+  std::int32_t rank, second_rank;  // sample ranks of the two boundaries, equation 10
+  HPCTOPK_HOST_DEVICE bool usable() const { return samples >= second_rank; }
+};
+
+HPCTOPK_HOST_DEVICE StridedView strided_view(const SamplePolicy& policy, std::int32_t length, std::int32_t k,
+                                             std::uint32_t seed) {
+  StridedView view{};
+  view.stride = policy.stride;
+  view.phase = static_cast<std::int32_t>(scale(mix(seed, 0), static_cast<std::uint32_t>(policy.stride)));
+  view.samples = length > view.phase ? (length - view.phase - 1) / policy.stride + 1 : 0;
+  const float per_sample = static_cast<float>(k) / static_cast<float>(policy.stride);
+  view.rank = static_cast<std::int32_t>(std::ceil(policy.rank_margin * per_sample));
+  view.second_rank = static_cast<std::int32_t>(std::ceil(policy.rescue_margin * per_sample));
+  return view;
+}
+
+inline constexpr std::int32_t kMaxHashedSamples = 8192;
+
+// One chunk of neighbouring scores in each stratum, at a place that a hash of row and stratum gives: a chunk costs a
+// memory transaction or two, and no period of the row can line up with the hash.
+struct HashedView {
+  std::int32_t samples;
+  std::int32_t stratum;    // quads of the row for each chunk
+  std::int32_t log_chunk;  // log2 of a chunk's quads
+  std::int32_t rank, second_rank;
+  HPCTOPK_HOST_DEVICE bool usable() const { return stratum >= (1 << log_chunk) && samples >= second_rank; }
+
+  // The row's quad that holds samples 4 i..4 i + 3.
+  HPCTOPK_HOST_DEVICE std::int32_t quad(std::int32_t i, std::uint32_t seed) const {
+    const std::int32_t chunk = i >> log_chunk;
+    const auto places = static_cast<std::uint32_t>(stratum - (1 << log_chunk) + 1);
+    const auto place = static_cast<std::int32_t>(scale(mix(seed, static_cast<std::uint32_t>(chunk)), places));
+    return chunk * stratum + place + (i & ((1 << log_chunk) - 1));
+  }
+};
+
+// A sample of n scores holds m = n k / length of the k best on average, with a standard deviation of about sqrt(m).
+// The rank whose value has at least k scores above it with the wanted certainty solves q - sigmas sqrt(q) = m.
+HPCTOPK_HOST_DEVICE std::int32_t sample_rank(float m, float sigmas) {
+  const float root = 0.5F * sigmas + std::sqrt(0.25F * sigmas * sigmas + m);
+  return static_cast<std::int32_t>(std::ceil(root * root));
+}
+
+HPCTOPK_HOST_DEVICE HashedView hashed_view(const SamplePolicy& policy, std::int32_t length, std::int32_t quads,
+                                           std::int32_t k) {
+  HashedView view{};
+  std::int32_t log_chunk = 0;
+  while ((8 << log_chunk) <= policy.chunk) ++log_chunk;
+  view.log_chunk = log_chunk;
+  const std::int32_t chunk = 4 << log_chunk;
+  std::int32_t samples = length / policy.stride;
+  if (samples > policy.max_samples) samples = policy.max_samples;
+  if (samples > kMaxHashedSamples) samples = kMaxHashedSamples;
+  const std::int32_t chunks = samples / chunk;
+  if (chunks == 0) return view;
+  view.samples = chunks * chunk;
+  view.stratum = quads / chunks;
+  const float expected = static_cast<float>(view.samples) * static_cast<float>(k) / static_cast<float>(length);
+  view.rank = sample_rank(expected, policy.sigmas);
+  view.second_rank = sample_rank(expected, 2 * policy.sigmas);
+  return view;
+}
+
+}  // namespace hpctopk::detail
+
+#endif  // HPCTOPK_KERNELS_DETAIL_VIEW_H_
