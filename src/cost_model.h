@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a mapping costs, in microseconds: the planner's knobs. Every constant names the measurement it comes from, so
-// that a new measurement has one line to change. Times in SM cycles were taken at 1.98 GHz on an H200 (132 SMs).
+// that a better measurement changes one line. They were taken on an H200 (132 SMs, 1.98 GHz), K = 2048.
 
 #ifndef HPCTOPK_SRC_COST_MODEL_H_
 #define HPCTOPK_SRC_COST_MODEL_H_
@@ -11,6 +11,8 @@
 #include <cstdint>
 
 #include "hpctopk/topk.h"
+#include "kernels/detail/view.h"
+#include "kernels/kernels.h"
 
 namespace hpctopk::cost {
 
@@ -20,90 +22,113 @@ inline constexpr double kScoreBytes = 4;
 // A kernel as a node of a CUDA graph: 0.7 to 0.9 us.
 inline constexpr double kLaunchUs = 0.8;
 
-// One CTA's scan against a boundary: 16,384 scores in 2,890 cycles, when memory is not the limit. GB/s.
-inline constexpr double kScanGbps = 16384 * kScoreBytes / (2890 / kCyclesPerUs) * 1e-3;
+// A row before its first score: length read 790 cycles, addresses 690.
+inline constexpr double kRowUs = (790 + 690) / kCyclesPerUs;
 
-// The sampled row before its scan: length read 790 cycles, addresses 690, arrival of the sample 120, boundary 1,030,
-// first scores 340; and 380 cycles for a histogram of 1,024 samples.
-inline constexpr double kSampleUs = (790 + 690 + 120 + 1030 + 340) / kCyclesPerUs;
-inline constexpr double kUsPerSample = 380 / kCyclesPerUs / 1024;
+// A sample: arrival 120 cycles, boundary 1,030, first scores of the scan 340.
+inline constexpr double kSampleUs = (120 + 1030 + 340) / kCyclesPerUs;
 
-// Bytes that memory moves for one sample of 4: a strided sample costs 12.5% more traffic at stride 128.
+// Bytes that memory moves for a sample that stands alone: 12.5% more traffic at stride 128.
 inline constexpr double kAccessBytes = 64;
 
-// Refinement of the admitted: boundary 740 cycles and ranking of its bin 790; 1,440 + 1,310 for the histogram of 3,700
-// candidates and the placing of the winners.
-inline constexpr double kRefineUs = (740 + 790) / kCyclesPerUs;
+// Rates of a CTA of kMeasuredBlock threads, when memory is not the limit; they scale with the threads.
+inline constexpr double kMeasuredBlock = 1024;
+// Scan against a boundary: 16,384 scores in 2,890 cycles. GB/s.
+inline constexpr double kScanGbps = 16384 * kScoreBytes / (2890 / kCyclesPerUs) * 1e-3;
+// A histogram of 1,024 samples: 380 cycles.
+inline constexpr double kUsPerSample = 380 / kCyclesPerUs / 1024;
+// A histogram of every score of a row: 1.6 us for 4,096 scores.
+inline constexpr double kUsPerCount = 1.6 / 4096;
+// 3,700 candidates: 1,440 cycles for their histogram, 1,310 for the placing of the winners.
 inline constexpr double kUsPerCandidate = (1440 + 1310) / kCyclesPerUs / 3700;
 
-// A row that is read into an exact histogram by one CTA of 1,024 threads: 2.8, 4.4, 7.6 and 12.4 us for 4K, 8K, 16K and
-// 32K scores, launch included.
-inline constexpr double kDirectRowUs = 1.2 - kLaunchUs;
-inline constexpr double kDirectUsPerScore = 1.6 / 4096;
+// Refinement, whatever the number of candidates: boundary 740 cycles, ranking of its bin 790.
+inline constexpr double kRefineUs = (740 + 790) / kCyclesPerUs;
 
-// The CPU: one thread reads 33.5 MB of scores in 1.2 ms; setting a row up and refining it stays below 10 us.
+// The end of a round of the scan: two block barriers of 0.04 us, and the next loads' way from memory, 0.4 to 0.6 us.
+inline constexpr double kRoundUs = 2 * 0.04 + 0.5;
+
+// A thread of the CPU back end: two read 33.5 MB in 0.6 ms.
 inline constexpr double kCpuThreadGbps = 28;
-inline constexpr double kCpuRowUs = 10;
 
-inline double us_of(double bytes, double gbps) { return bytes / gbps * 1e-3; }
-
-// Rows over CTAs that stay resident: how many each takes in turn, and the bandwidth that is left for each.
-struct Waves {
-  double resident = 0;
-  double rows_per_cta = 0;
-  double cta_gbps = 0;
+// A row, as one CTA handles it.
+struct RowWork {
+  double sampled = 0;       // scores in the sample
+  double sample_bytes = 0;  // memory traffic of the sample
+  double counted = 0;       // scores in the exact coarse histogram
+  double admitted = 0;      // candidates
 };
 
-inline Waves waves(const Problem& problem, const DeviceInfo& device, std::int64_t resident_ctas) {
-  Waves w;
-  w.resident = static_cast<double>(std::min(problem.num_rows, resident_ctas));
-  if (w.resident == 0) return w;
-  w.rows_per_cta = std::ceil(static_cast<double>(problem.num_rows) / w.resident);
-  w.cta_gbps = std::min(kScanGbps, device.memory_bandwidth_gbps / w.resident);
-  return w;
-}
-
-// What a row's sample reads and lets through.
-struct SampleWork {
-  double samples = 0;
-  double bytes = 0;
-  double admitted = 0;
-};
-
-inline SampleWork sample_work(const Problem& problem, const SamplePolicy& policy) {
-  const double columns = static_cast<double>(problem.num_columns);
-  SampleWork work;
-  work.samples = columns / policy.stride;
-  work.bytes = work.samples / policy.chunk * std::max(kAccessBytes, policy.chunk * kScoreBytes);
-  double margin = policy.rank_margin;
-  if (policy.view == View::kHashed) {
-    const double expected = std::max(1.0, static_cast<double>(problem.k) / policy.stride);
-    margin = 1 + policy.sigmas / std::sqrt(expected);
+inline RowWork row_work(const Problem& problem, const SamplePolicy& policy, std::int32_t candidate_capacity) {
+  const auto columns = static_cast<double>(problem.num_columns);
+  const auto length = static_cast<std::int32_t>(problem.num_columns);
+  RowWork work;
+  if (length <= candidate_capacity) {  // no boundary needed: every score is a candidate
+    work.admitted = columns;
+    return work;
   }
-  work.admitted = std::min(columns, margin * problem.k);
+  if (policy.view == View::kStrided) {
+    const detail::StridedView view = detail::strided_view(policy, length, problem.k, 0);
+    if (view.usable()) {
+      work.sampled = view.samples;
+      work.sample_bytes = view.samples * std::min(kAccessBytes, kScoreBytes * policy.stride);
+      work.admitted = static_cast<double>(view.rank) / view.samples * columns;
+    }
+  } else if (policy.view == View::kHashed) {
+    const detail::HashedView view = detail::hashed_view(policy, length, length / 4, problem.k);
+    if (view.usable()) {
+      const int chunk = 4 << view.log_chunk;
+      work.sampled = view.samples;
+      work.sample_bytes = view.samples / chunk * std::max(kAccessBytes, kScoreBytes * chunk);
+      work.admitted = static_cast<double>(view.rank) / view.samples * columns;
+    }
+  }
+  if (work.sampled == 0) {
+    work.counted = columns;
+    work.admitted = problem.k;
+  }
+  work.admitted = std::min(work.admitted, columns);
   return work;
 }
 
-// A row of the direct-exact body (paper, section 5.5): an exact histogram, and a second pass that admits where the row
-// does not stay in the candidate buffer.
-inline double direct_row_us(const Problem& problem, double cta_gbps, std::int32_t candidate_capacity) {
-  const double columns = static_cast<double>(problem.num_columns);
-  const double read_us = us_of(columns * kScoreBytes, cta_gbps);
-  const double first = std::max(read_us, columns * kDirectUsPerScore);
-  const double second = problem.num_columns > candidate_capacity ? read_us : 0;
-  return kDirectRowUs + first + second;
-}
+struct LaunchCost {
+  double total_us = 0;
+  double row_us = 0;
+  std::int64_t rows_per_cta = 0;
+  bool read_twice = false;
+};
 
-// A row of the sampled body (section 4).
-inline double sampled_row_us(const Problem& problem, double cta_gbps, const SamplePolicy& policy) {
-  const SampleWork work = sample_work(problem, policy);
-  const double bytes = static_cast<double>(problem.num_columns) * kScoreBytes + work.bytes;
-  return kSampleUs + work.samples * kUsPerSample + us_of(bytes, cta_gbps) + kRefineUs + work.admitted * kUsPerCandidate;
+// One CTA a row, `resident` of them at a time.
+inline LaunchCost one_cta_a_row(const Problem& problem, const DeviceInfo& device, const SamplePolicy& policy,
+                                std::int64_t resident, std::int32_t block, std::int32_t candidate_capacity) {
+  LaunchCost cost;
+  cost.total_us = kLaunchUs;
+  if (problem.num_rows == 0) return cost;
+  resident = std::min(resident, problem.num_rows);
+  const RowWork work = row_work(problem, policy, candidate_capacity);
+  const double speed = block / kMeasuredBlock;
+  const double memory_gbps = device.memory_bandwidth_gbps / static_cast<double>(resident);
+  const double bytes = static_cast<double>(problem.num_columns) * kScoreBytes;
+  const auto read_us = [](double size, double gbps) { return size / gbps * 1e-3; };
+
+  const double rounds = std::floor(static_cast<double>(problem.num_columns) / (candidate_capacity - problem.k));
+  const double scan_us = std::max(read_us(bytes, memory_gbps), read_us(bytes, kScanGbps * speed) + rounds * kRoundUs);
+  const double count_us =
+      work.counted > 0 ? std::max(read_us(bytes, memory_gbps), work.counted * kUsPerCount / speed) : 0;
+  const double sample_us =
+      work.sampled > 0 ? kSampleUs + read_us(work.sample_bytes, memory_gbps) + work.sampled * kUsPerSample / speed : 0;
+  const double refine_us = kRefineUs + work.admitted * kUsPerCandidate / speed;
+
+  cost.row_us = kRowUs + sample_us + count_us + scan_us + refine_us;
+  cost.rows_per_cta = (problem.num_rows + resident - 1) / resident;
+  cost.total_us += static_cast<double>(cost.rows_per_cta) * cost.row_us;
+  cost.read_twice = work.counted > 0;
+  return cost;
 }
 
 inline double cpu_us(const Problem& problem, const DeviceInfo& device) {
-  const double row_us = kCpuRowUs + us_of(static_cast<double>(problem.num_columns) * kScoreBytes, kCpuThreadGbps);
-  return static_cast<double>(problem.num_rows) * row_us / device.num_sms;
+  const double bytes = static_cast<double>(problem.num_rows) * static_cast<double>(problem.num_columns) * kScoreBytes;
+  return bytes / (kCpuThreadGbps * device.num_sms) * 1e-3;
 }
 
 }  // namespace hpctopk::cost

@@ -46,9 +46,9 @@ void print_sample(const SamplePolicy& sample, Writer* writer) {
                     static_cast<double>(sample.rank_margin), static_cast<double>(sample.rescue_margin));
       break;
     case View::kHashed:
-      writer->print("  sample        hashed: %d scores in every %lld; boundary %.1f standard deviations below rank k\n",
-                    sample.chunk, static_cast<long long>(sample.chunk) * sample.stride,
-                    static_cast<double>(sample.sigmas));
+      writer->print(
+          "  sample        hashed: 1 score of %d, at most %d, in runs of %d; boundary %.1f sigmas below rank k\n",
+          sample.stride, sample.max_samples, sample.chunk, static_cast<double>(sample.sigmas));
       break;
   }
 }
@@ -76,14 +76,13 @@ Status parse_kernel(const char* name, Kernel* kernel) noexcept {
 std::size_t describe(const Plan& plan, char* text, std::size_t size) noexcept {
   Writer writer(text, size);
   const Problem& problem = plan.problem;
-  writer.print("k = %d of %lld rows x %lld columns, rows %lld apart\n", problem.k,
-               static_cast<long long>(problem.num_rows), static_cast<long long>(problem.num_columns),
-               static_cast<long long>(problem.row_stride));
+  writer.print("rows %lld, columns %lld, row stride %lld, k %d\n", static_cast<long long>(problem.num_rows),
+               static_cast<long long>(problem.num_columns), static_cast<long long>(problem.row_stride), problem.k);
   writer.print("  kernel        %s\n", to_string(plan.kernel));
   if (plan.kernel == Kernel::kCpu) {
     writer.print("  launch        %d thread(s)\n", plan.grid);
   } else {
-    writer.print("  launch        %d CTAs of %d threads, %d CTA(s) a row, clusters of %d\n", plan.grid, plan.block,
+    writer.print("  launch        grid %d, block %d, CTAs a row %d, cluster %d\n", plan.grid, plan.block,
                  plan.ctas_per_row, plan.cluster_size);
     writer.print("  shared memory %lld bytes a CTA, room for %d candidates\n",
                  static_cast<long long>(plan.shared_bytes), plan.candidate_capacity);

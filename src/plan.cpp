@@ -7,6 +7,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <initializer_list>
 #include <iterator>
 #include <limits>
 #include <type_traits>
@@ -23,8 +24,8 @@ static_assert(std::is_trivially_copyable_v<Plan>, "a plan is copied as bytes");
 
 constexpr std::int32_t kMinComputeCapability = 80;
 constexpr std::int64_t kReservedSharedBytes = 1024;  // the driver's share of every CTA's shared memory
-constexpr std::int32_t kThreadsPerSm = 2048;
-constexpr std::int32_t kMaxPersistentCtasPerSm = 2;
+constexpr std::int32_t kPersistentCtasPerSm = 2;
+constexpr float kMaxMargin = 1000;  // of a sample policy: its ranks stay within int32
 constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
 
 struct Request {
@@ -45,24 +46,23 @@ struct Proposal {
   View view = View::kNone;
 };
 
-__attribute__((format(printf, 2, 3))) void say(Proposal* proposal, const char* format, ...) {
+__attribute__((format(printf, 2, 3))) void set_note(Proposal* proposal, const char* format, ...) {
   std::va_list arguments;
   va_start(arguments, format);
   std::vsnprintf(proposal->note, sizeof proposal->note, format, arguments);
   va_end(arguments);
 }
 
-__attribute__((format(printf, 1, 2))) Proposal infeasible(const char* format, ...) {
+Proposal refuse(const char* why) {
   Proposal proposal;
-  std::va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(proposal.note, sizeof proposal.note, format, arguments);
-  va_end(arguments);
+  set_note(&proposal, "%s", why);
   return proposal;
 }
 
-// The largest candidate buffer that `ctas_per_sm` CTAs can each have: k and as many of the smallest rounds as fit, up
-// to kFullRound. 0 where not even one round fits.
+bool is_cpu(const Request& request) { return request.device.compute_capability == 0; }
+
+// The largest candidate buffer that `ctas_per_sm` CTAs can each have: room for k and as many of the smallest rounds as
+// fit, up to `largest_round` scores. 0 where not even one round fits.
 std::int32_t candidate_capacity(const Request& request, std::int32_t ctas_per_sm, std::int32_t largest_round) {
   const std::int64_t share = request.device.shared_memory_per_sm / ctas_per_sm - kReservedSharedBytes;
   const std::int64_t room = std::min<std::int64_t>(request.device.shared_memory_per_block, share);
@@ -72,84 +72,70 @@ std::int32_t candidate_capacity(const Request& request, std::int32_t ctas_per_sm
   return 0;
 }
 
-Proposal too_little_shared_memory(const Request& request) {
-  return infeasible("k = %d needs %lld bytes of shared memory a block, the device has %d", request.problem.k,
-                    static_cast<long long>(kernels::shared_bytes(request.problem.k + kernels::kMinRound)),
-                    request.device.shared_memory_per_block);
-}
+// One CTA a row at a time, `ctas_per_sm` on each SM.
+Proposal one_cta_a_row(const Request& request, View view, std::int32_t block, std::int32_t ctas_per_sm,
+                       std::int32_t largest_round, std::int64_t largest_grid) {
+  if (is_cpu(request)) return refuse("the device is a CPU");
+  const Problem& problem = request.problem;
+  Proposal proposal;
+  proposal.candidate_capacity = candidate_capacity(request, ctas_per_sm, largest_round);
+  if (proposal.candidate_capacity == 0) {
+    set_note(&proposal, "k = %d needs %lld bytes of shared memory a block, the device has %d", problem.k,
+             static_cast<long long>(kernels::shared_bytes(problem.k + kernels::kMinRound)),
+             request.device.shared_memory_per_block);
+    return proposal;
+  }
+  proposal.feasible = true;
+  proposal.view = view;
+  proposal.grid = static_cast<std::int32_t>(std::min({problem.num_rows, largest_grid, kMaxGrid}));
+  proposal.block = block;
+  proposal.shared_bytes = kernels::shared_bytes(proposal.candidate_capacity);
 
-Proposal only_on_cpu_or_gpu(const Request& request) {
-  return infeasible("device.compute_capability = %d: %s", request.device.compute_capability,
-                    request.device.compute_capability == 0 ? "a CPU runs the cpu kernel alone" : "not a CPU");
-}
-
-Proposal not_built(const Request& request) {
-  if (request.device.compute_capability == 0) return only_on_cpu_or_gpu(request);
-  return infeasible("not built in this version");
+  SamplePolicy sample = request.policy.sample;
+  sample.view = view;
+  const std::int64_t resident = std::int64_t{request.device.num_sms} * ctas_per_sm;
+  const cost::LaunchCost cost =
+      cost::one_cta_a_row(problem, request.device, sample, resident, block, proposal.candidate_capacity);
+  proposal.cost_us = cost.total_us;
+  set_note(&proposal, "%lld row(s) a CTA in turn, %.1f us each, read %s", static_cast<long long>(cost.rows_per_cta),
+           cost.row_us, cost.read_twice ? "twice" : "once");
+  return proposal;
 }
 
 Proposal persistent(const Request& request) {
-  if (request.device.compute_capability == 0) return only_on_cpu_or_gpu(request);
-  const Problem& problem = request.problem;
-  Proposal proposal;
+  const View view = request.policy.sample.view;
+  if (view == View::kNone) return refuse("this mapping samples, and policy.sample.view is none");
   // A second CTA on an SM hides the sample and the refinement of the first, which is worth more than a larger round.
-  std::int32_t ctas_per_sm = std::min(kMaxPersistentCtasPerSm, kThreadsPerSm / kernels::kPersistentBlock);
-  if (problem.num_rows <= request.device.num_sms) ctas_per_sm = 1;
-  for (; ctas_per_sm > 0 && proposal.candidate_capacity == 0; --ctas_per_sm) {
-    proposal.candidate_capacity = candidate_capacity(request, ctas_per_sm, kernels::kFullRound);
-    const std::int64_t resident = std::int64_t{request.device.num_sms} * ctas_per_sm;
-    proposal.grid = static_cast<std::int32_t>(std::min({problem.num_rows, resident, kMaxGrid}));
-  }
-  if (proposal.candidate_capacity == 0) return too_little_shared_memory(request);
-  proposal.feasible = true;
-  proposal.block = kernels::kPersistentBlock;
-  proposal.shared_bytes = kernels::shared_bytes(proposal.candidate_capacity);
-  proposal.view = request.policy.sample.view;
-
-  const cost::Waves waves = cost::waves(problem, request.device, proposal.grid);
-  const double row_us = proposal.view == View::kNone
-                            ? cost::direct_row_us(problem, waves.cta_gbps, proposal.candidate_capacity)
-                            : cost::sampled_row_us(problem, waves.cta_gbps, request.policy.sample);
-  proposal.cost_us = cost::kLaunchUs + waves.rows_per_cta * row_us;
-  say(&proposal, "%d CTAs take %.0f row(s) each, %.2f us a row at %.1f GB/s a CTA", proposal.grid, waves.rows_per_cta,
-      row_us, waves.cta_gbps);
-  return proposal;
+  const DeviceInfo& device = request.device;
+  std::int32_t ctas_per_sm = request.problem.num_rows > device.num_sms ? kPersistentCtasPerSm : 1;
+  while (ctas_per_sm > 1 && candidate_capacity(request, ctas_per_sm, kernels::kFullRound) == 0) --ctas_per_sm;
+  return one_cta_a_row(request, view, kernels::kPersistentBlock, ctas_per_sm, kernels::kFullRound,
+                       std::int64_t{device.num_sms} * ctas_per_sm);
 }
 
-Proposal direct(const Request& request, std::int32_t largest_round) {
-  if (request.device.compute_capability == 0) return only_on_cpu_or_gpu(request);
-  const Problem& problem = request.problem;
-  Proposal proposal;
-  proposal.candidate_capacity = candidate_capacity(request, 1, largest_round);
-  if (proposal.candidate_capacity == 0) return too_little_shared_memory(request);
-  proposal.feasible = true;
-  proposal.grid = static_cast<std::int32_t>(std::min(problem.num_rows, kMaxGrid));
-  proposal.block = kernels::kRowLocalBlock;
-  proposal.shared_bytes = kernels::shared_bytes(proposal.candidate_capacity);
-
-  const cost::Waves waves = cost::waves(problem, request.device, request.device.num_sms);
-  const double row_us = cost::direct_row_us(problem, waves.cta_gbps, proposal.candidate_capacity);
-  proposal.cost_us = cost::kLaunchUs + waves.rows_per_cta * row_us;
-  say(&proposal, "%.0f wave(s), %.2f us a row, read %s (buffer: %d)", waves.rows_per_cta, row_us,
-      problem.num_columns > proposal.candidate_capacity ? "twice" : "once", proposal.candidate_capacity);
-  return proposal;
+Proposal row_local(const Request& request) {
+  return one_cta_a_row(request, View::kNone, kernels::kRowLocalBlock, 1, kernels::kFullRound, kMaxGrid);
 }
 
-Proposal row_local(const Request& request) { return direct(request, kernels::kFullRound); }
+Proposal fallback(const Request& request) {
+  return one_cta_a_row(request, View::kNone, kernels::kRowLocalBlock, 1, kernels::kMinRound, kMaxGrid);
+}
 
-Proposal fallback(const Request& request) { return direct(request, kernels::kMinRound); }
-
-// A CPU plan's grid is its threads, which share rows where there are fewer rows than threads.
+// The grid of a CPU plan is its threads: they also share rows, where there are fewer rows than threads.
 Proposal cpu(const Request& request) {
-  if (request.device.compute_capability != 0) return only_on_cpu_or_gpu(request);
+  if (!is_cpu(request)) return refuse("the device is not a CPU");
   Proposal proposal;
   proposal.feasible = true;
+  proposal.view = request.policy.sample.view;
   proposal.grid = request.problem.num_rows > 0 ? request.device.num_sms : 0;
   proposal.block = 1;
-  proposal.view = request.policy.sample.view;
   proposal.cost_us = cost::cpu_us(request.problem, request.device);
-  say(&proposal, "%d thread(s)", request.device.num_sms);
+  set_note(&proposal, "%d thread(s)", request.device.num_sms);
   return proposal;
+}
+
+Proposal not_built(const Request& request) {
+  return refuse(is_cpu(request) ? "the device is a CPU" : "not built in this version");
 }
 
 // The mappings, in the order in which equal costs are decided.
@@ -194,21 +180,29 @@ Status check_policy(const Policy& policy) {
   if (policy.digits != Digits::kFixed && policy.digits != Digits::kNormalised) {
     return Status::error(invalid, "policy.digits = %d: must be 0 or 1", static_cast<int>(policy.digits));
   }
+  if (sample.view == View::kNone) return {};
   if (sample.stride < 1) return Status::error(invalid, "policy.sample.stride = %d: must be at least 1", sample.stride);
-  if (sample.chunk < 1) return Status::error(invalid, "policy.sample.chunk = %d: must be at least 1", sample.chunk);
-  if (sample.view == View::kStrided && sample.chunk != 1) {
-    return Status::error(invalid, "policy.sample.chunk = %d: must be 1 for the strided view", sample.chunk);
+  if (sample.view == View::kStrided) {
+    if (!(sample.rank_margin >= 1 && sample.rank_margin <= kMaxMargin)) {
+      return Status::error(invalid, "policy.sample.rank_margin = %g: must be between 1 and %g",
+                           static_cast<double>(sample.rank_margin), static_cast<double>(kMaxMargin));
+    }
+    if (!(sample.rescue_margin >= sample.rank_margin && sample.rescue_margin <= kMaxMargin)) {
+      return Status::error(invalid, "policy.sample.rescue_margin = %g: must be between rank_margin = %g and %g",
+                           static_cast<double>(sample.rescue_margin), static_cast<double>(sample.rank_margin),
+                           static_cast<double>(kMaxMargin));
+    }
+    return {};
   }
-  if (!(sample.rank_margin >= 1)) {
-    return Status::error(invalid, "policy.sample.rank_margin = %g: must be at least 1",
-                         static_cast<double>(sample.rank_margin));
+  if (sample.max_samples < 1) {
+    return Status::error(invalid, "policy.sample.max_samples = %d: must be at least 1", sample.max_samples);
   }
-  if (!(sample.rescue_margin >= sample.rank_margin)) {
-    return Status::error(invalid, "policy.sample.rescue_margin = %g: must be at least rank_margin = %g",
-                         static_cast<double>(sample.rescue_margin), static_cast<double>(sample.rank_margin));
+  if (sample.chunk < 4 || sample.chunk > 256 || (sample.chunk & (sample.chunk - 1)) != 0) {
+    return Status::error(invalid, "policy.sample.chunk = %d: must be a power of two from 4 to 256", sample.chunk);
   }
-  if (!(sample.sigmas >= 0)) {
-    return Status::error(invalid, "policy.sample.sigmas = %g: must be at least 0", static_cast<double>(sample.sigmas));
+  if (!(sample.sigmas >= 0 && sample.sigmas <= kMaxMargin)) {
+    return Status::error(invalid, "policy.sample.sigmas = %g: must be between 0 and %g",
+                         static_cast<double>(sample.sigmas), static_cast<double>(kMaxMargin));
   }
   return {};
 }
@@ -221,7 +215,6 @@ Policy paper_policy() noexcept {
   Policy policy;
   policy.sample.view = View::kStrided;
   policy.sample.stride = 128;
-  policy.sample.chunk = 1;
   policy.sample.rank_margin = 1.5F;
   policy.sample.rescue_margin = 1.75F;
   policy.digits = Digits::kFixed;
@@ -242,8 +235,9 @@ Status make_plan(const Problem& problem, const DeviceInfo& device, const PlanOpt
 
   Plan result;
   std::memset(static_cast<void*>(&result), 0, sizeof result);  // padding too: equal plans are equal bytes
+  const bool forced = options.kernel != Kernel::kAuto;
   Proposal chosen;
-  const Candidate* refused = nullptr;
+  Proposal refused;
   for (const Mapping& mapping : kMappings) {
     const Proposal proposal = mapping.propose(request);
     Candidate& candidate = result.candidates[result.num_candidates++];
@@ -251,16 +245,15 @@ Status make_plan(const Problem& problem, const DeviceInfo& device, const PlanOpt
     candidate.feasible = proposal.feasible;
     candidate.cost_us = proposal.cost_us;
     std::memcpy(candidate.note, proposal.note, sizeof candidate.note);
-    if (options.kernel != Kernel::kAuto && options.kernel != mapping.kernel) continue;
-    if (!proposal.feasible) {
-      refused = &candidate;
-    } else if (!chosen.feasible || proposal.cost_us < chosen.cost_us) {
+    if (mapping.kernel == (forced ? options.kernel : Kernel::kFallback)) refused = proposal;
+    if (!proposal.feasible || (forced && mapping.kernel != options.kernel)) continue;
+    if (!chosen.feasible || proposal.cost_us < chosen.cost_us) {
       chosen = proposal;
       result.kernel = mapping.kernel;
     }
   }
   if (!chosen.feasible) {
-    return Status::error(StatusCode::kUnsupported, "kernel = %s: %s", to_string(options.kernel), refused->note);
+    return Status::error(StatusCode::kUnsupported, "kernel = %s: %s", to_string(options.kernel), refused.note);
   }
   result.problem.num_rows = request.problem.num_rows;
   result.problem.num_columns = request.problem.num_columns;
