@@ -22,7 +22,8 @@ struct Group {
 
   __device__ int lane() const { return thread % kWarpSize; }
   __device__ int warp() const { return thread / kWarpSize; }
-  __device__ void sync() const { asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory"); }
+  // Not the aligned form (bar.sync): a warp may reach a barrier of inline assembly without having reconverged.
+  __device__ void sync() const { asm volatile("barrier.sync %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory"); }
 };
 
 // The lanes below this one.

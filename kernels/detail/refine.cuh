@@ -67,7 +67,7 @@ __device__ std::uint64_t kth_best(const Group& group, const std::uint64_t* candi
     const RankBin found = scratch->found[0];
     need -= found.above;
     low += static_cast<std::uint64_t>(found.bin) << shift;
-    high = min(high, low + ((std::uint64_t{1} << shift) - 1));
+    high = low + min(high - low, (std::uint64_t{1} << shift) - 1);
     if (found.inside == need || shift == 0) return low;
     if (found.inside <= kDirectRank) break;
   }

@@ -82,10 +82,11 @@ __device__ __forceinline__ void scan_quads(const Group& group, const Row& row, i
 template <class Group>
 __device__ __forceinline__ void scan_edge(const Group& group, const Row& row, int begin, int end, float floor,
                                           std::uint64_t* candidates, int* count) {
-  if (group.thread >= end - begin) return;
   const int index = begin + group.thread;
-  const float score = row.scores[index];
-  if (!(score <= floor)) candidates[atomicAdd(count, 1)] = composite(ordered_key(score), index);
+  if (index < end) {
+    const float score = row.scores[index];
+    if (!(score <= floor)) candidates[atomicAdd(count, 1)] = composite(ordered_key(score), index);
+  }
 }
 
 // Admits every score of the row whose key is >= `boundary`, as long as k of them are not known to beat it, and returns
