@@ -5,7 +5,7 @@ export PYTHON
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-CPP_FILES = $(shell git ls-files --cached --others --exclude-standard '*.h' '*.cuh' '*.cpp' '*.cu')
+CPP_FILES = $(shell git ls-files --cached --others --exclude-standard '*.h' '*.cuh' '*.inc' '*.cpp' '*.cu')
 LIBRARY_FILES := CMakeLists.txt $(shell find cmake include kernels src -type f)
 PACKAGE_FILES := $(LIBRARY_FILES) pyproject.toml $(shell find python -type f -not -path '*/__pycache__/*')
 
@@ -40,6 +40,7 @@ test-cuda: | require-test  ## C++ tests with the kernels for sm_90a; those of th
 	cmake --preset dev
 	cmake --build --preset dev
 	ctest --preset dev
+	@nvidia-smi --list-gpus 2>/dev/null || echo "no NVIDIA GPU on this machine: the GPU tests are compiled and skipped"
 else
 test-cuda:
 	@echo "no nvcc on PATH: the kernels are not compiled and no GPU test is run"

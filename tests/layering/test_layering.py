@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SUFFIXES = {".h", ".cuh", ".cpp", ".cu"}
+SUFFIXES = {".h", ".cuh", ".inc", ".cpp", ".cu"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 STANDARD = re.compile(r"[a-z_0-9]+")  # headers of the C++ standard library have neither suffix nor folder
 
