@@ -77,7 +77,7 @@ inline RowWork row_work(const Problem& problem, const SamplePolicy& policy, std:
   } else if (policy.view == View::kHashed) {
     const detail::HashedView view = detail::hashed_view(policy, length, length / 4, problem.k);
     if (view.usable()) {
-      const int chunk = 4 << view.log_chunk;
+      const double chunk = 4 << view.log_chunk;
       work.sampled = view.samples;
       work.sample_bytes = view.samples / chunk * std::max(kAccessBytes, kScoreBytes * chunk);
       work.admitted = static_cast<double>(view.rank) / view.samples * columns;

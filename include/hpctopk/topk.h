@@ -175,7 +175,7 @@ struct Plan {
   Problem problem;
   Kernel kernel = Kernel::kAuto;
   Policy policy;
-  std::int32_t grid = 0;                // CTAs
+  std::int32_t grid = 0;                // CTAs; threads of a CPU plan
   std::int32_t block = 0;               // threads of a CTA
   std::int32_t ctas_per_row = 1;        // segments of a row
   std::int32_t cluster_size = 1;        // CTAs of a cluster

@@ -304,15 +304,15 @@ TEST(MakePlan, RefusesADeviceItCannotUse) {
 
 TEST(MakePlan, RefusesBadOptions) {
   const Problem p = problem(64, 131072, 0, 2048);
-  PlanOptions options;
-  options.kernel = static_cast<Kernel>(kNumKernels);
-  expect_refused(p, named("h200"), options, StatusCode::kInvalidArgument, "kernel = 7: must be between 0 and 6");
+  PlanOptions wrong_kernel;
+  wrong_kernel.kernel = static_cast<Kernel>(kNumKernels);
+  expect_refused(p, named("h200"), wrong_kernel, StatusCode::kInvalidArgument, "kernel = 7: must be between 0 and 6");
   EXPECT_FALSE(make_plan(p, named("h200"), {}, nullptr).ok());
 
   const auto refused = [&](auto change, const char* message) {
     Policy policy = default_policy();
     change(&policy);
-    options.kernel = Kernel::kAuto;
+    PlanOptions options;
     options.policy = &policy;
     expect_refused(p, named("h200"), options, StatusCode::kInvalidArgument, message);
   };
