@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays in files: npy (memory-mapped), npz and safetensors, read a few rows at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SUFFIXES = (".npy", ".npz", ".safetensors")
+
+# safetensors' names of the dtypes that numpy has.
+_SAFETENSORS_DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "I64": "int64", "I32": "int32"}
+
+
+class FileError(Exception):
+    """A file cannot be used. The message is one line that names the argument, its value and the rule."""
+
+
+@dataclass(frozen=True)
+class ArrayFile:
+    """An array in a file."""
+
+    argument: str
+    """What the user calls it, for messages."""
+    shape: tuple[int, ...]
+    dtype: str
+    rows: Callable[[int, int], NDArray[Any]]
+    """Reads rows [begin, end)."""
+
+
+def _named(argument: str, option: str, path: Path, names: list[str], name: str | None) -> str:
+    if name is None and len(names) == 1:
+        return names[0]
+    if name not in names:
+        raise FileError(f"{option} = {name}: must be one of {', '.join(names) or '(none)'}, what {path} holds")
+    return name
+
+
+def open_array(argument: str, path: Path, name: str | None = None) -> ArrayFile:
+    """Open an array without reading it.
+
+    Args:
+        argument: what the user calls it, for messages.
+        path: a .npy, .npz or .safetensors file.
+        name: which array of a file that can hold several; None: the only one.
+
+    Raises:
+        FileError: no such file, not readable, or no such array in it.
+    """
+    if path.suffix not in SUFFIXES:
+        raise FileError(f"{argument} = {path}: must end in {', '.join(SUFFIXES)}")
+    if not path.is_file():
+        raise FileError(f"{argument} = {path}: must be a file, and there is none of that name")
+    try:
+        if path.suffix == ".safetensors":
+            return _open_safetensors(argument, path, name)
+        if path.suffix == ".npy":
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+        else:
+            with np.load(path, allow_pickle=False) as archive:
+                array = archive[_named(argument, "--array", path, archive.files, name)]
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        reason = str(error).partition("\n")[0]
+        raise FileError(f"{argument} = {path}: must be a readable {path.suffix[1:]} file: {reason}") from error
+    return ArrayFile(argument, array.shape, str(array.dtype), lambda begin, end: np.asarray(array[begin:end]))
+
+
+def _open_safetensors(argument: str, path: Path, name: str | None) -> ArrayFile:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        file = safe_open(path, framework="numpy")
+        tensor = file.get_slice(_named(argument, "--tensor", path, sorted(file.keys()), name))
+    except SafetensorError as error:
+        raise ValueError(str(error)) from error
+    stored = tensor.get_dtype()
+    return ArrayFile(
+        argument,
+        tuple(tensor.get_shape()),
+        _SAFETENSORS_DTYPES.get(stored, stored),
+        lambda begin, end: np.asarray(tensor[begin:end]),
+    )
+
+
+def require_kind(array: ArrayFile, dtypes: tuple[str, ...], ndim: int, meaning: str) -> None:
+    """Refuse an array of another dtype or rank with a FileError."""
+    if array.dtype not in dtypes:
+        raise FileError(f"{array.argument}.dtype = {array.dtype}: must be {' or '.join(dtypes)}")
+    if len(array.shape) != ndim:
+        raise FileError(f"{array.argument}.ndim = {len(array.shape)}: must be {ndim}, {meaning}")
+
+
+def require_writable(argument: str, path: Path, suffixes: tuple[str, ...]) -> None:
+    """Refuse a file to write whose name or folder will not do with a FileError."""
+    if path.suffix not in suffixes:
+        raise FileError(f"{argument} = {path}: must end in {', '.join(suffixes)}")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise FileError(f"{argument} = {path}: must be in a folder that exists and can be written")
+    if path.is_dir():
+        raise FileError(f"{argument} = {path}: must be a file, and is a folder")
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` that takes its place when the block ends well."""
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".hpc-") as folder:
+        temporary = Path(folder) / path.name
+        yield temporary
+        temporary.replace(path)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The planner: which kernel serves a shape on a device, why, what it costs and what it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hpc import _core
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The shape of a call."""
+
+    num_rows: int
+    num_columns: int
+    row_stride: int
+    """Elements between neighbouring rows."""
+    k: int
+
+
+@dataclass(frozen=True)
+class SamplePolicy:
+    """How the first phase proposes a boundary."""
+
+    view: str
+    """"none" (the boundary comes from the whole row), "strided" or "hashed"."""
+    stride: int
+    """Scores of the row for each sample."""
+    chunk: int
+    """Consecutive samples."""
+    rank_margin: float
+    """Rank of the primary boundary / k."""
+    rescue_margin: float
+    """Rank of the secondary boundary / k."""
+    sigmas: float
+    """Standard deviations of sampling error that the hashed view leaves."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the phases are told."""
+
+    sample: SamplePolicy
+    digits: str
+    """How refinement splits the ordered key: "fixed" (11 + 11 + 10 bits) or "normalised" (to what is left of it)."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One mapping that the planner looked at."""
+
+    kernel: str
+    feasible: bool
+    cost_us: float
+    """The model's estimate in microseconds; 0 where not feasible."""
+    note: str
+    """Why it costs that, or why it cannot serve the shape."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A launch, decided. ``print(plan)`` says which kernel, why, what it costs and needs, and what was not chosen."""
+
+    problem: Problem
+    kernel: str
+    policy: Policy
+    grid: int
+    """CTAs; threads for the cpu kernel."""
+    block: int
+    """Threads of a CTA."""
+    ctas_per_row: int
+    cluster_size: int
+    candidate_capacity: int
+    """(key, index) pairs that a CTA can hold."""
+    shared_bytes: int
+    """Dynamic shared memory of a CTA."""
+    workspace_bytes: int
+    candidates: tuple[Candidate, ...]
+    _text: str = field(repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return self._text
+
+
+def _device_info(device: str | torch.device | None) -> _core.DeviceInfo:
+    if device is None:
+        try:
+            return _core.cuda_device(0)
+        except (ValueError, RuntimeError):  # a build without CUDA, a machine without a device or its driver
+            return _core.named_device("cpu")
+    name = str(device)
+    kind, _, ordinal = name.partition(":")
+    if kind == "cuda" and (ordinal.isdecimal() or ":" not in name):
+        return _core.cuda_device(int(ordinal or 0))
+    return _core.named_device(name)
+
+
+def _make_plan(m: int, n: int, k: int, row_stride: int, device: _core.DeviceInfo, kernel: str) -> Plan:
+    fields = _core.make_plan(m, n, row_stride, k, device, kernel)
+    return Plan(
+        problem=Problem(**fields.pop("problem")),
+        policy=Policy(SamplePolicy(**fields.pop("sample")), fields.pop("digits")),
+        candidates=tuple(Candidate(**candidate) for candidate in fields.pop("candidates")),
+        _text=fields.pop("text"),
+        **fields,
+    )
+
+
+def plan(
+    m: int,
+    n: int,
+    k: int,
+    *,
+    row_stride: int | None = None,
+    device: str | torch.device | None = None,
+    kernel: str = "auto",
+) -> Plan:
+    """Decide the launch for scores [m, n] and k. Pure: the same arguments give the same plan on every machine.
+
+    Args:
+        m: rows, 0 or more.
+        n: columns, the allocated width of a row, 0 to 2**31 - 1.
+        k: columns to select in each row, 1 to 4096.
+        row_stride: elements between neighbouring rows, at least n; None: n.
+        device: None (CUDA device 0 where there is one, else the CPU), "cpu", "cuda", "cuda:1", a torch.device, or a
+            device by name: "a100", "h20", "h100", "h200", "b200", "rtx5090".
+        kernel: "auto", or the kernel to force: "persistent", "kv_split", "row_local", "cluster", "fallback" (GPU) or
+            "cpu".
+
+    Raises:
+        ValueError: an argument is out of range, the device is unknown or absent, or the kernel cannot serve the shape.
+    """
+    return _make_plan(m, n, k, row_stride or 0, _device_info(device), kernel)
+
+
+def workspace_size(m: int, n: int, k: int, *, device: str | torch.device | None = None) -> int:
+    """Bytes of workspace with which `topk` serves scores [m, n] and k, whatever their row stride and the kernel.
+
+    At most 16 MiB. `plan` says what one kernel at one row stride needs: ``hpc.plan(...).workspace_bytes``.
+
+    Args:
+        m: rows, 0 or more.
+        n: columns, 0 to 2**31 - 1.
+        k: columns to select in each row, 1 to 4096.
+        device: as in `plan`.
+
+    Raises:
+        ValueError: an argument is out of range, or the device is unknown or absent.
+    """
+    info = _device_info(device)
+    sizes = [_make_plan(m, n, k, 0, info, "auto").workspace_bytes]
+    for kernel in _core.KERNELS:
+        for row_stride in (n, n | 1, -(-n // 32) * 32):  # as given, no vector loads, every vector load
+            try:
+                sizes.append(_make_plan(m, n, k, row_stride, info, kernel).workspace_bytes)
+            except ValueError:  # this kernel cannot serve the shape
+                continue
+    return max(sizes)
