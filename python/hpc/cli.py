@@ -200,7 +200,7 @@ def _plot(path: Path, scores: ArrayFile, run: _Run, lengths: NDArray[np.int32]) 
 @click.version_option(__version__, prog_name="hpc")
 @click.pass_context
 def cli(context: click.Context) -> None:
-    r"""Exact top-k of long, ragged float32 score rows.
+    """Exact top-k of long, ragged float32 score rows.
 
     \b
     Select the 2048 best positions of every row of a matrix, check them and draw them:
@@ -244,7 +244,7 @@ def select(
     out: Path | None,
     plot: Path | None,
 ) -> int:
-    r"""Select the k largest scores of every row of FILE.
+    """Select the k largest scores of every row of FILE.
 
     FILE holds a float32 matrix [rows, columns]: .npy (memory-mapped, so it may be larger than memory), .npz or
     .safetensors. Rows are selected in batches, and the summary says how fast and how: the kernel that ran, the scores
@@ -309,7 +309,7 @@ def select(
 )
 @click.option("--kernel", type=click.Choice(_core.KERNELS), default="auto", show_default=True, help="Force a kernel.")
 def plan_command(m: int, n: int, k: int, row_stride: int | None, device_like: str | None, kernel: str) -> int:
-    r"""Show the plan for M rows of N columns: the kernel, why, what it costs and needs, and what was not chosen.
+    """Show the plan for M rows of N columns: the kernel, why, what it costs and needs, and what was not chosen.
 
     \b
     Examples:
