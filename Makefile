@@ -3,7 +3,7 @@
 PYTHON ?= python3
 export PYTHON
 BIN := .venv/bin
-PIP := $(BIN)/pip --disable-pip-version-check --quiet
+PIP := $(BIN)/pip --disable-pip-version-check --quiet install --no-compile --constraint requirements-dev.txt
 
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard '*.h' '*.cuh' '*.inc' '*.cpp' '*.cu')
 LIBRARY_FILES := CMakeLists.txt $(shell find cmake include kernels src -type f)
@@ -83,14 +83,14 @@ $(BIN)/python: | require-demo
 	$(PYTHON) -m venv .venv
 
 .venv/.package: $(PACKAGE_FILES) requirements-dev.txt | $(BIN)/python
-	$(PIP) install --constraint requirements-dev.txt scikit-build-core pybind11
-	$(PIP) install --constraint requirements-dev.txt --no-build-isolation '.[cli]' \
+	$(PIP) scikit-build-core pybind11
+	$(PIP) --no-build-isolation '.[cli]' \
 	  --config-settings=cmake.define.HPCTOPK_CUDA=$(CUDA) \
 	  --config-settings=cmake.define.HPCTOPK_TORCH=$(if $(wildcard .venv/.dev),ON,OFF)
 	@touch $@
 
 .venv/.dev: requirements-dev.txt | require-test $(BIN)/python
-	$(PIP) install -r requirements-dev.txt
+	$(PIP) --requirement requirements-dev.txt
 	@touch $@
 
 .venv/.package-torch: .venv/.dev $(PACKAGE_FILES)
