@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What src/ calls: one launcher a mapping. Each takes a checked plan and checked arguments, enqueues one kernel and
-// returns the CUDA runtime's error code (0: success). No CUDA header, so that host code can include it.
+// What src/ calls: one launcher a mapping. Each takes a checked plan and checked arguments, enqueues its kernels
+// and returns the CUDA runtime's error code (0: success). No CUDA header, so that host code can include it.
 
 #ifndef HPCTOPK_KERNELS_KERNELS_H_
 #define HPCTOPK_KERNELS_KERNELS_H_
@@ -27,8 +27,28 @@ inline constexpr std::int32_t kFullRound = 8192;
 inline constexpr std::int32_t kPersistentBlock = 512;  // threads; two CTAs an SM where shared memory allows
 inline constexpr std::int32_t kRowLocalBlock = 1024;   // threads; one CTA an SM
 
+// Quads (float4) of a row that each thread of the row-local mapping keeps in registers: 1, 2 or 4, or 0 for a row that
+// is too long and streams instead.
+constexpr std::int32_t register_quads(std::int64_t num_columns) {
+  const std::int64_t scores = std::int64_t{4} * kRowLocalBlock;  // a quad in every thread
+  if (num_columns <= scores) return 1;
+  if (num_columns <= 2 * scores) return 2;
+  return num_columns <= 4 * scores ? 4 : 0;
+}
+
+inline constexpr std::int32_t kSplitBlock = 1024;    // threads; one CTA an SM
+inline constexpr std::int32_t kClusterBlock = 1024;  // threads; one CTA an SM
+inline constexpr std::int32_t kMaxParts = 128;       // of a row
+
+// Workspace of the KV-split mapping: a list of k candidates and its two lengths for every part of every row.
+constexpr std::int64_t split_workspace_bytes(std::int64_t num_rows, std::int32_t parts, std::int32_t k) {
+  return num_rows * parts * (kCandidateBytes * k + 2 * std::int64_t{sizeof(std::int32_t)});
+}
+
 int launch_persistent(const Plan& plan, const Arguments& arguments, Stream stream);
 int launch_row_local(const Plan& plan, const Arguments& arguments, Stream stream);
+int launch_kv_split(const Plan& plan, const Arguments& arguments, Stream stream);
+int launch_cluster(const Plan& plan, const Arguments& arguments, Stream stream);
 
 }  // namespace hpctopk::kernels
 

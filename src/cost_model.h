@@ -48,6 +48,15 @@ inline constexpr double kRefineUs = (740 + 790) / kCyclesPerUs;
 // The end of a round of the scan: two block barriers of 0.04 us, and the next loads' way from memory, 0.4 to 0.6 us.
 inline constexpr double kRoundUs = 2 * 0.04 + 0.5;
 
+// Candidates of other CTAs, brought to the one that refines: 3,700 in 1,510 cycles with the barrier.
+inline constexpr double kUsPerMerge = 1510 / kCyclesPerUs / 3700;
+// The members of a cluster meet three times: 0.33 us each.
+inline constexpr double kClusterMeetUs = 3 * 0.33;
+// Share of the SMs that clusters of any size can occupy at once: 14 of 16 CTAs or 30 of 8, two CTAs an SM of 132.
+inline constexpr double kClusterOccupancy = 14 * 16 / 2 / 132.0;
+// A second kernel of the same launch, started early.
+inline constexpr double kSplitMeetUs = 2.0;
+
 // A thread of the CPU back end: two read 33.5 MB in 0.6 ms.
 inline constexpr double kCpuThreadGbps = 28;
 
@@ -98,6 +107,39 @@ struct LaunchCost {
   bool read_twice = false;
 };
 
+// What the phases of a row take in each of the `parts` CTAs that share it, `resident` CTAs being busy at a time.
+struct PhaseCost {
+  double propose_us = 0;  // up to the boundary: the row's length, and its sample or exact histogram
+  double scan_us = 0;
+  double refine_us = 0;
+  double admitted = 0;
+  bool read_twice = false;
+};
+
+inline PhaseCost phase_cost(const Problem& problem, const DeviceInfo& device, const SamplePolicy& policy,
+                            std::int64_t resident, std::int32_t parts, std::int32_t block,
+                            std::int32_t candidate_capacity) {
+  const RowWork work = row_work(problem, policy, candidate_capacity);
+  const double speed = block / kMeasuredBlock;
+  const double memory_gbps = device.memory_bandwidth_gbps / static_cast<double>(resident);
+  const double scores = static_cast<double>(problem.num_columns) / parts;
+  const double bytes = scores * kScoreBytes;
+  const auto read_us = [](double size, double gbps) { return size / gbps * 1e-3; };
+
+  const double rounds = std::floor(scores / (candidate_capacity - problem.k));
+  const double count_us =
+      work.counted > 0 ? std::max(read_us(bytes, memory_gbps), work.counted / parts * kUsPerCount / speed) : 0;
+  const double sample_us =
+      work.sampled > 0 ? kSampleUs + read_us(work.sample_bytes, memory_gbps) + work.sampled * kUsPerSample / speed : 0;
+  PhaseCost cost;
+  cost.propose_us = kRowUs + sample_us + count_us;
+  cost.scan_us = std::max(read_us(bytes, memory_gbps), read_us(bytes, kScanGbps * speed) + rounds * kRoundUs);
+  cost.refine_us = kRefineUs + work.admitted * kUsPerCandidate / speed;
+  cost.admitted = work.admitted;
+  cost.read_twice = work.counted > 0;
+  return cost;
+}
+
 // One CTA a row, `resident` of them at a time.
 inline LaunchCost one_cta_a_row(const Problem& problem, const DeviceInfo& device, const SamplePolicy& policy,
                                 std::int64_t resident, std::int32_t block, std::int32_t candidate_capacity) {
@@ -105,24 +147,45 @@ inline LaunchCost one_cta_a_row(const Problem& problem, const DeviceInfo& device
   cost.total_us = kLaunchUs;
   if (problem.num_rows == 0) return cost;
   resident = std::min(resident, problem.num_rows);
-  const RowWork work = row_work(problem, policy, candidate_capacity);
-  const double speed = block / kMeasuredBlock;
-  const double memory_gbps = device.memory_bandwidth_gbps / static_cast<double>(resident);
-  const double bytes = static_cast<double>(problem.num_columns) * kScoreBytes;
-  const auto read_us = [](double size, double gbps) { return size / gbps * 1e-3; };
-
-  const double rounds = std::floor(static_cast<double>(problem.num_columns) / (candidate_capacity - problem.k));
-  const double scan_us = std::max(read_us(bytes, memory_gbps), read_us(bytes, kScanGbps * speed) + rounds * kRoundUs);
-  const double count_us =
-      work.counted > 0 ? std::max(read_us(bytes, memory_gbps), work.counted * kUsPerCount / speed) : 0;
-  const double sample_us =
-      work.sampled > 0 ? kSampleUs + read_us(work.sample_bytes, memory_gbps) + work.sampled * kUsPerSample / speed : 0;
-  const double refine_us = kRefineUs + work.admitted * kUsPerCandidate / speed;
-
-  cost.row_us = kRowUs + sample_us + count_us + scan_us + refine_us;
+  const PhaseCost phases = phase_cost(problem, device, policy, resident, 1, block, candidate_capacity);
+  cost.row_us = phases.propose_us + phases.scan_us + phases.refine_us;
   cost.rows_per_cta = (problem.num_rows + resident - 1) / resident;
   cost.total_us += static_cast<double>(cost.rows_per_cta) * cost.row_us;
-  cost.read_twice = work.counted > 0;
+  cost.read_twice = phases.read_twice;
+  return cost;
+}
+
+// `parts` CTAs of a cluster a row, `resident` clusters at a time.
+inline LaunchCost cluster(const Problem& problem, const DeviceInfo& device, const SamplePolicy& policy,
+                          std::int64_t resident, std::int32_t parts, std::int32_t block,
+                          std::int32_t candidate_capacity) {
+  LaunchCost cost;
+  cost.total_us = kLaunchUs;
+  if (problem.num_rows == 0) return cost;
+  resident = std::min(resident, problem.num_rows);
+  const PhaseCost phases = phase_cost(problem, device, policy, resident * parts, parts, block, candidate_capacity);
+  cost.row_us = phases.propose_us + phases.scan_us + kClusterMeetUs + phases.admitted * kUsPerMerge + phases.refine_us;
+  cost.rows_per_cta = (problem.num_rows + resident - 1) / resident;
+  cost.total_us += static_cast<double>(cost.rows_per_cta) * cost.row_us;
+  cost.read_twice = phases.read_twice;
+  return cost;
+}
+
+// `parts` CTAs a row that meet in memory: a kernel of parts, and a kernel of rows.
+inline LaunchCost kv_split(const Problem& problem, const DeviceInfo& device, const SamplePolicy& policy,
+                           std::int32_t parts, std::int32_t block, std::int32_t candidate_capacity) {
+  LaunchCost cost;
+  cost.total_us = kLaunchUs + kSplitMeetUs;
+  if (problem.num_rows == 0) return cost;
+  const std::int64_t units = problem.num_rows * parts;
+  const std::int64_t sms = device.num_sms;
+  const std::int64_t resident = std::min(units, sms);
+  const PhaseCost phases = phase_cost(problem, device, policy, resident, parts, block, candidate_capacity);
+  cost.row_us = phases.propose_us + phases.scan_us + phases.admitted * kUsPerMerge + phases.refine_us;
+  cost.rows_per_cta = (units + resident - 1) / resident;
+  cost.total_us +=
+      static_cast<double>(cost.rows_per_cta) * (phases.propose_us + phases.scan_us) +
+      static_cast<double>((problem.num_rows + sms - 1) / sms) * (phases.admitted * kUsPerMerge + phases.refine_us);
   return cost;
 }
 

@@ -15,6 +15,10 @@ int enqueue(const Plan& plan, const Arguments& arguments, Stream stream) {
   switch (plan.kernel) {
     case Kernel::kPersistent:
       return kernels::launch_persistent(plan, arguments, stream);
+    case Kernel::kKvSplit:
+      return kernels::launch_kv_split(plan, arguments, stream);
+    case Kernel::kCluster:
+      return kernels::launch_cluster(plan, arguments, stream);
     default:  // kRowLocal and kFallback: one body, two geometries
       return kernels::launch_row_local(plan, arguments, stream);
   }
@@ -26,7 +30,8 @@ int enqueue(const Plan&, const Arguments&, Stream) { return 0; }
 #endif
 
 bool launches(Kernel kernel) {
-  return kernel == Kernel::kPersistent || kernel == Kernel::kRowLocal || kernel == Kernel::kFallback;
+  return kernel == Kernel::kPersistent || kernel == Kernel::kKvSplit || kernel == Kernel::kRowLocal ||
+         kernel == Kernel::kCluster || kernel == Kernel::kFallback;
 }
 
 }  // namespace

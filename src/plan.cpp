@@ -25,6 +25,7 @@ static_assert(std::is_trivially_copyable_v<Plan>, "a plan is copied as bytes");
 constexpr std::int32_t kMinComputeCapability = 80;
 constexpr std::int64_t kReservedSharedBytes = 1024;  // the driver's share of every CTA's shared memory
 constexpr std::int32_t kPersistentCtasPerSm = 2;
+constexpr std::int32_t kMaxClusterSize = 16;
 constexpr float kMaxMargin = 1000;  // of a sample policy: its ranks stay within int32
 constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
 
@@ -32,6 +33,7 @@ struct Request {
   Problem problem;  // row_stride resolved
   DeviceInfo device;
   Policy policy;
+  std::int32_t ctas_per_row;  // asked for; 0: the planner's choice
 };
 
 // A mapping's answer: the fields of a plan that it decides.
@@ -43,6 +45,10 @@ struct Proposal {
   std::int32_t block = 0;
   std::int32_t candidate_capacity = 0;
   std::int64_t shared_bytes = 0;
+  std::int64_t workspace_bytes = 0;
+  std::int32_t ctas_per_row = 1;
+  std::int32_t cluster_size = 1;
+  bool programmatic_dependence = false;
   View view = View::kNone;
 };
 
@@ -113,6 +119,86 @@ Proposal persistent(const Request& request) {
                        std::int64_t{device.num_sms} * ctas_per_sm);
 }
 
+// The fields of a mapping in which `parts` CTAs share a row, one CTA an SM.
+Proposal shared_rows(const Request& request, std::int32_t block, std::int32_t parts) {
+  Proposal proposal;
+  proposal.candidate_capacity = candidate_capacity(request, 1, kernels::kFullRound);
+  proposal.feasible = proposal.candidate_capacity != 0;
+  proposal.view = request.policy.sample.view;
+  proposal.block = block;
+  proposal.ctas_per_row = parts;
+  proposal.shared_bytes = kernels::shared_bytes(proposal.candidate_capacity);
+  return proposal;
+}
+
+// The cheapest of propose(parts) over the powers of two from 2 to `most`, or over the one number that was asked for.
+template <class Propose>
+Proposal cheapest_split(const Request& request, std::int32_t most, const Propose& propose) {
+  Proposal best = refuse("no number of CTAs a row fits");
+  for (std::int32_t parts = 2; parts <= most; parts *= 2) {
+    if (request.ctas_per_row != 0 && request.ctas_per_row != parts) continue;
+    const Proposal proposal = propose(parts);
+    if (!proposal.feasible) {
+      if (!best.feasible) best = proposal;
+    } else if (!best.feasible || proposal.cost_us < best.cost_us) {
+      best = proposal;
+    }
+  }
+  if (request.ctas_per_row != 0 && !best.feasible && best.ctas_per_row == 1) {
+    set_note(&best, "ctas_per_row = %d: must be a power of two from 2 to %d here", request.ctas_per_row, most);
+  }
+  return best;
+}
+
+Proposal cluster(const Request& request) {
+  const DeviceInfo& device = request.device;
+  if (is_cpu(request)) return refuse("the device is a CPU");
+  if (request.policy.sample.view == View::kNone) return refuse("this mapping samples, and policy.sample.view is none");
+  if (device.compute_capability < 90 || device.max_cluster_size < 2) return refuse("the device has no clusters");
+  return cheapest_split(request, std::min(device.max_cluster_size, kMaxClusterSize), [&](std::int32_t parts) {
+    Proposal proposal = shared_rows(request, kernels::kClusterBlock, parts);
+    if (!proposal.feasible) return proposal;
+    const std::int64_t resident =
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(device.num_sms * cost::kClusterOccupancy) / parts);
+    proposal.cluster_size = parts;
+    proposal.grid = static_cast<std::int32_t>(std::min(request.problem.num_rows, resident) * parts);
+    const cost::LaunchCost cost = cost::cluster(request.problem, device, request.policy.sample, resident, parts,
+                                                proposal.block, proposal.candidate_capacity);
+    proposal.cost_us = cost.total_us;
+    set_note(&proposal, "%d CTAs a row, %lld row(s) a cluster in turn, %.1f us each", parts,
+             static_cast<long long>(cost.rows_per_cta), cost.row_us);
+    return proposal;
+  });
+}
+
+Proposal kv_split(const Request& request) {
+  const DeviceInfo& device = request.device;
+  const Problem& problem = request.problem;
+  if (is_cpu(request)) return refuse("the device is a CPU");
+  if (request.policy.sample.view == View::kNone) return refuse("this mapping samples, and policy.sample.view is none");
+  return cheapest_split(request, kernels::kMaxParts, [&](std::int32_t parts) {
+    Proposal proposal = shared_rows(request, kernels::kSplitBlock, parts);
+    if (!proposal.feasible) return proposal;
+    // In this order: num_rows may be too large to multiply.
+    const auto most =
+        static_cast<std::int64_t>(kMaxWorkspaceBytes) / kernels::split_workspace_bytes(1, parts, problem.k);
+    if (problem.num_rows > most) {
+      proposal.feasible = false;
+      set_note(&proposal, "%d CTAs a row: the lists of %lld rows exceed the workspace limit of %zu bytes", parts,
+               static_cast<long long>(problem.num_rows), kMaxWorkspaceBytes);
+      return proposal;
+    }
+    proposal.workspace_bytes = kernels::split_workspace_bytes(problem.num_rows, parts, problem.k);
+    proposal.programmatic_dependence = device.compute_capability >= 90;
+    proposal.grid = static_cast<std::int32_t>(std::min<std::int64_t>(problem.num_rows * parts, device.num_sms));
+    const cost::LaunchCost cost =
+        cost::kv_split(problem, device, request.policy.sample, parts, proposal.block, proposal.candidate_capacity);
+    proposal.cost_us = cost.total_us;
+    set_note(&proposal, "%d CTAs a row, %lld part(s) a CTA in turn", parts, static_cast<long long>(cost.rows_per_cta));
+    return proposal;
+  });
+}
+
 Proposal row_local(const Request& request) {
   return one_cta_a_row(request, View::kNone, kernels::kRowLocalBlock, 1, kernels::kFullRound, kMaxGrid);
 }
@@ -134,18 +220,14 @@ Proposal cpu(const Request& request) {
   return proposal;
 }
 
-Proposal not_built(const Request& request) {
-  return refuse(is_cpu(request) ? "the device is a CPU" : "not built in this version");
-}
-
 // The mappings, in the order in which equal costs are decided.
 struct Mapping {
   Kernel kernel;
   Proposal (*propose)(const Request& request);
 };
 constexpr Mapping kMappings[] = {
-    {Kernel::kPersistent, persistent}, {Kernel::kKvSplit, not_built}, {Kernel::kRowLocal, row_local},
-    {Kernel::kCluster, not_built},     {Kernel::kFallback, fallback}, {Kernel::kCpu, cpu},
+    {Kernel::kPersistent, persistent}, {Kernel::kKvSplit, kv_split},  {Kernel::kRowLocal, row_local},
+    {Kernel::kCluster, cluster},       {Kernel::kFallback, fallback}, {Kernel::kCpu, cpu},
 };
 static_assert(std::size(kMappings) <= kNumKernels);
 
@@ -227,7 +309,8 @@ Status make_plan(const Problem& problem, const DeviceInfo& device, const PlanOpt
     return Status::error(StatusCode::kInvalidArgument, "kernel = %d: must be between 0 and %d", kernel,
                          kNumKernels - 1);
   }
-  Request request{problem, device, options.policy != nullptr ? *options.policy : default_policy()};
+  Request request{problem, device, options.policy != nullptr ? *options.policy : default_policy(),
+                  options.ctas_per_row};
   if (request.problem.row_stride == 0) request.problem.row_stride = problem.num_columns;
   for (const Status& status : {check_problem(problem), check_device(device), check_policy(request.policy)}) {
     if (!status.ok()) return status;
@@ -263,10 +346,12 @@ Status make_plan(const Problem& problem, const DeviceInfo& device, const PlanOpt
   result.policy.sample.view = chosen.view;
   result.grid = chosen.grid;
   result.block = chosen.block;
-  result.ctas_per_row = 1;
-  result.cluster_size = 1;
+  result.ctas_per_row = chosen.ctas_per_row;
+  result.cluster_size = chosen.cluster_size;
+  result.programmatic_dependence = chosen.programmatic_dependence;
   result.candidate_capacity = chosen.candidate_capacity;
   result.shared_bytes = chosen.shared_bytes;
+  result.workspace_bytes = chosen.workspace_bytes;
   std::memcpy(static_cast<void*>(plan), &result, sizeof result);
   return {};
 }

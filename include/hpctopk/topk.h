@@ -140,7 +140,7 @@ struct SamplePolicy {
   std::int32_t chunk = 8;           // hashed view: consecutive samples, a power of two from 4 to 256
   float rank_margin = 1.5F;         // strided view: rho, the primary boundary's rank / k
   float rescue_margin = 1.75F;      // strided view: the secondary boundary's rank / k
-  float sigmas = 3.0F;              // hashed view: the primary boundary's margin; the secondary's is twice that
+  float sigmas = 4.0F;              // hashed view: the primary boundary's margin; the secondary's is twice that
 };
 
 // How Phase 3 splits the ordered key into digits (section 4.4).
@@ -160,6 +160,7 @@ HPCTOPK_API Policy paper_policy() noexcept;  // stride-128 phase view, 1.5k / 1.
 struct PlanOptions {
   Kernel kernel = Kernel::kAuto;   // anything else forces that kernel, or is refused with the reason
   const Policy* policy = nullptr;  // null: default_policy()
+  std::int32_t ctas_per_row = 0;   // kv_split, cluster: CTAs that share a row; 0: the planner's choice
 };
 
 // One mapping the planner looked at.
@@ -175,12 +176,13 @@ struct Plan {
   Problem problem;
   Kernel kernel = Kernel::kAuto;
   Policy policy;
-  std::int32_t grid = 0;                // CTAs; threads of a CPU plan
-  std::int32_t block = 0;               // threads of a CTA
-  std::int32_t ctas_per_row = 1;        // segments of a row
-  std::int32_t cluster_size = 1;        // CTAs of a cluster
-  std::int32_t candidate_capacity = 0;  // (key, index) pairs a CTA can hold
-  std::int64_t shared_bytes = 0;        // dynamic shared memory of a CTA
+  std::int32_t grid = 0;                 // CTAs; threads of a CPU plan
+  std::int32_t block = 0;                // threads of a CTA
+  std::int32_t ctas_per_row = 1;         // parts of a row
+  std::int32_t cluster_size = 1;         // CTAs of a cluster
+  bool programmatic_dependence = false;  // kernels of one launch overlap where the device can
+  std::int32_t candidate_capacity = 0;   // (key, index) pairs a CTA can hold
+  std::int64_t shared_bytes = 0;         // dynamic shared memory of a CTA
   std::int64_t workspace_bytes = 0;
   std::int32_t num_candidates = 0;
   Candidate candidates[kNumKernels];

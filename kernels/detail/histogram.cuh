@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/detail/group.cuh"
+#include "kernels/kernels.h"
 
 namespace hpctopk::detail {
 
@@ -29,6 +30,9 @@ struct Scratch {
   std::uint32_t low_key;  // range of keys that a histogram covers
   std::uint32_t high_key;
   std::uint64_t kth;
+  std::uint64_t bound;           // a cluster's members read each other's k-th best here
+  int published[2];              // a cluster's members read each other's candidate counts here, in turns
+  int ends[kernels::kMaxParts];  // where the lists of a row's parts end when they are read as one
 };
 
 template <class Group>

@@ -21,6 +21,14 @@ __device__ __forceinline__ float4 load_streaming(const float4* address) {
   return value;
 }
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+// The barrier of a thread-block cluster: what a thread wrote before it, its members read after it.
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+#endif
+
 }  // namespace hpctopk::detail
 
 #endif  // HPCTOPK_KERNELS_DETAIL_PTX_CUH_

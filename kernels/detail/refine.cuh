@@ -16,11 +16,25 @@ namespace hpctopk::detail {
 // A boundary bin of at most this many entries is ranked directly: a warp an entry.
 inline constexpr int kDirectRank = 256;
 
-// The k-th largest of candidates[0, count), count >= k >= 1, all distinct: exactly k of them are >= the result.
-// `length` bounds the indices. The caller has synchronised the candidates; `histogram` and `scratch` are overwritten.
+// Candidates in shared memory, as a source of composites: for_each gives every thread its share of them.
 template <class Group>
-__device__ std::uint64_t kth_best(const Group& group, const std::uint64_t* candidates, int count, int k, int length,
-                                  Digits digits, int* histogram, Scratch* scratch) {
+struct CandidateList {
+  const Group& group;
+  const std::uint64_t* candidates;
+  int count;
+
+  template <class Visit>
+  __device__ void for_each(const Visit& visit) const {
+    for (int i = group.thread; i < count; i += Group::kSize) visit(candidates[i]);
+  }
+};
+
+// The k-th largest of the source's composites, which are distinct and at least k >= 1: exactly k of them are >= the
+// result. `length` bounds the indices. The caller has synchronised the source; `histogram` and `scratch` are
+// overwritten.
+template <class Group, class Source>
+__device__ __forceinline__ std::uint64_t kth_best_of(const Group& group, const Source& source, int k, int length,
+                                                     Digits digits, int* histogram, Scratch* scratch) {
   std::uint64_t low = 0;
   std::uint64_t high = ~std::uint64_t{0};
   if (digits == Digits::kNormalised) {
@@ -31,11 +45,10 @@ __device__ std::uint64_t kth_best(const Group& group, const std::uint64_t* candi
     group.sync();
     std::uint32_t lowest = kNanKey;
     std::uint32_t highest = 0;
-    for (int i = group.thread; i < count; i += Group::kSize) {
-      const std::uint32_t key = composite_key(candidates[i]);
-      lowest = min(lowest, key);
-      highest = max(highest, key);
-    }
+    source.for_each([&](std::uint64_t c) {
+      lowest = min(lowest, composite_key(c));
+      highest = max(highest, composite_key(c));
+    });
     lowest = __reduce_min_sync(kFullWarp, lowest);
     highest = __reduce_max_sync(kFullWarp, highest);
     if (group.lane() == 0) {
@@ -58,10 +71,9 @@ __device__ std::uint64_t kth_best(const Group& group, const std::uint64_t* candi
     clear_histogram(group, histogram);
     if (group.thread == 0) scratch->listed = 0;
     group.sync();
-    for (int i = group.thread; i < count; i += Group::kSize) {
-      const std::uint64_t c = candidates[i];
+    source.for_each([&](std::uint64_t c) {
       if (c >= low && c <= high) atomicAdd(&histogram[static_cast<int>((c - low) >> shift)], 1);
-    }
+    });
     group.sync();
     find_rank(group, histogram, scratch, need);
     const RankBin found = scratch->found[0];
@@ -74,10 +86,9 @@ __device__ std::uint64_t kth_best(const Group& group, const std::uint64_t* candi
 
   auto* list = reinterpret_cast<std::uint64_t*>(histogram);
   static_assert(kDirectRank * sizeof(std::uint64_t) <= kBins * sizeof(int));
-  for (int i = group.thread; i < count; i += Group::kSize) {
-    const std::uint64_t c = candidates[i];
+  source.for_each([&](std::uint64_t c) {
     if (c >= low && c <= high) list[atomicAdd(&scratch->listed, 1)] = c;
-  }
+  });
   group.sync();
   const int listed = scratch->listed;
   for (int i = group.warp(); i < listed; i += Group::kWarps) {
@@ -91,10 +102,17 @@ __device__ std::uint64_t kth_best(const Group& group, const std::uint64_t* candi
   return scratch->kth;
 }
 
+// The k-th largest of candidates[0, count). Out of line: scans have better use for their registers.
+template <class Group>
+__device__ __noinline__ std::uint64_t kth_best(const Group& group, const std::uint64_t* candidates, int count, int k,
+                                               int length, Digits digits, int* histogram, Scratch* scratch) {
+  return kth_best_of(group, CandidateList<Group>{group, candidates, count}, k, length, digits, histogram, scratch);
+}
+
 // Keeps the candidates >= kth, in place and in some order. Slots are written only once everything up to them was read.
 template <class Group>
-__device__ void keep_best(const Group& group, std::uint64_t* candidates, int count, std::uint64_t kth,
-                          Scratch* scratch) {
+__device__ __noinline__ void keep_best(const Group& group, std::uint64_t* candidates, int count, std::uint64_t kth,
+                                       Scratch* scratch) {
   group.sync();
   if (group.thread == 0) scratch->count = 0;
   for (int base = 0; base < count; base += Group::kSize) {

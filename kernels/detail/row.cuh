@@ -44,9 +44,11 @@ inline Operands make_operands(const Plan& plan, const Arguments& arguments) {
   return operands;
 }
 
+// A row, or a part of one.
 struct Row {
-  const float* scores;  // the window's first score
-  std::int32_t start;   // its column
+  const float* scores;  // the first score
+  std::int32_t start;   // the column of index 0
+  std::int32_t offset;  // the index of the first score: 0 for a whole row
   std::int32_t length;  // valid scores
   std::int32_t head;    // scores before the first quad
   std::int32_t quads;   // whole quads
@@ -54,6 +56,22 @@ struct Row {
 
   __device__ const float4* quad(int q) const { return reinterpret_cast<const float4*>(scores + head) + q; }
   __device__ int tail() const { return length - head - 4 * quads; }
+
+  // Part `rank` of `size`: whole quads in index order; the edges go to the first part and the last.
+  __device__ Row part(int rank, int size) const {
+    const int share = (quads + size - 1) / size;
+    const int begin = min(quads, rank * share);
+    const int end = min(quads, begin + share);
+    const int first = rank == 0 ? 0 : head + 4 * begin;
+    const int last = rank == size - 1 ? length : head + 4 * end;
+    Row result = *this;
+    result.scores += first;
+    result.offset += first;
+    result.length = last - first;
+    result.head = rank == 0 ? head : 0;
+    result.quads = end - begin;
+    return result;
+  }
 };
 
 __device__ __forceinline__ std::int64_t live_rows(const Operands& operands) {
@@ -68,6 +86,7 @@ __device__ __forceinline__ Row load_row(const Operands& operands, std::int64_t i
   const std::int32_t width = operands.num_columns - row.start;
   row.length = operands.lengths == nullptr ? width : min(max(operands.lengths[index], 0), width);
   row.scores = operands.scores + index * operands.row_stride + row.start;
+  row.offset = 0;
   const auto misaligned = static_cast<std::int32_t>(reinterpret_cast<std::uintptr_t>(row.scores) / sizeof(float) % 4);
   row.head = min((4 - misaligned) % 4, row.length);
   row.quads = (row.length - row.head) / 4;

@@ -23,8 +23,8 @@ struct Boundary {
 
 // The paper's proposal: every stride-th score from the row's phase, 11-bit fp16 coarse keys, inclusive bin endpoints.
 template <class Group>
-__device__ bool propose_strided(const Group& group, const Row& row, const SamplePolicy& policy, int k, int* histogram,
-                                Scratch* scratch, Boundary* boundary) {
+__device__ __noinline__ bool propose_strided(const Group& group, const Row& row, const SamplePolicy& policy, int k,
+                                             int* histogram, Scratch* scratch, Boundary* boundary) {
   const StridedView view = strided_view(policy, row.length, k, row.seed);
   if (!view.usable()) return false;
   clear_histogram(group, histogram);
@@ -45,8 +45,8 @@ __device__ bool propose_strided(const Group& group, const Row& row, const Sample
 // scores have. That key is the lowest of the maxima of disjoint subsets of the sample: with at least `rank` subsets,
 // at least `rank` samples reach it.
 template <class Group>
-__device__ bool propose_hashed(const Group& group, const Row& row, const SamplePolicy& policy, int k, int* histogram,
-                               Scratch* scratch, Boundary* boundary) {
+__device__ __noinline__ bool propose_hashed(const Group& group, const Row& row, const SamplePolicy& policy, int k,
+                                            int* histogram, Scratch* scratch, Boundary* boundary) {
   constexpr int kQuadsPerThread = kMaxHashedSamples / 4 / Group::kSize;
   const HashedView view = hashed_view(policy, row.length, row.quads, k);
   if (!view.usable()) return false;
@@ -108,24 +108,26 @@ __device__ bool propose_hashed(const Group& group, const Row& row, const SampleP
   return true;
 }
 
-// The exact coarse boundary (sections 4.3 and 5.2): the coarse bin that holds rank k of all valid scores.
-template <class Group>
-__device__ std::uint32_t exact_coarse_boundary(const Group& group, const Row& row, int k, int* histogram,
-                                               Scratch* scratch) {
+// The exact coarse boundary (sections 4.3 and 5.2): the coarse bin that holds rank k of all valid scores. Each of the
+// owner's members counts its part.
+template <class Group, class Owner>
+__device__ __noinline__ std::uint32_t exact_coarse_boundary(const Group& group, const Owner& owner, const Row& part,
+                                                            int k, int* histogram, Scratch* scratch) {
   group.sync();
   clear_histogram(group, histogram);
   group.sync();
   const auto count = [&](float score) { atomicAdd(&histogram[coarse_key(ordered_key(score))], 1); };
-  for (int q = group.thread; q < row.quads; q += Group::kSize) {
-    const float4 scores = load_streaming(row.quad(q));
+  for (int q = group.thread; q < part.quads; q += Group::kSize) {
+    const float4 scores = load_streaming(part.quad(q));
     count(scores.x);
     count(scores.y);
     count(scores.z);
     count(scores.w);
   }
-  if (group.thread < row.head) count(row.scores[group.thread]);
-  if (group.thread < row.tail()) count(row.scores[row.length - row.tail() + group.thread]);
+  if (group.thread < part.head) count(part.scores[group.thread]);
+  if (group.thread < part.tail()) count(part.scores[part.length - part.tail() + group.thread]);
   group.sync();
+  owner.add_histograms(group, histogram);
   find_rank(group, histogram, scratch, k);
   return coarse_floor(scratch->found[0].bin);
 }

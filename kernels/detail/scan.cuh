@@ -74,7 +74,7 @@ __device__ __forceinline__ void scan_quads(const Group& group, const Row& row, i
       const float high = (i & 4) != 0 ? pick(quads[3], i) : pick(quads[2], i);
       const float score = (i & 8) != 0 ? high : low;
       const int q = base + static_cast<int>(i / 4) * Group::kSize + group.thread;
-      candidates[slot++] = composite(ordered_key(score), row.head + 4 * q + (i & 3));
+      candidates[slot++] = composite(ordered_key(score), row.offset + row.head + 4 * q + (i & 3));
     }
   }
 }
@@ -85,7 +85,7 @@ __device__ __forceinline__ void scan_edge(const Group& group, const Row& row, in
   const int index = begin + group.thread;
   if (index < end) {
     const float score = row.scores[index];
-    if (!(score <= floor)) candidates[atomicAdd(count, 1)] = composite(ordered_key(score), index);
+    if (!(score <= floor)) candidates[atomicAdd(count, 1)] = composite(ordered_key(score), row.offset + index);
   }
 }
 
@@ -113,7 +113,7 @@ __device__ int scan_row(const Group& group, const Row& row, std::uint32_t bounda
     group.sync();  // the next round counts on from there
     if (buffer.capacity - count >= (buffer.capacity - k) / 2) continue;
     const std::uint64_t kth =
-        kth_best(group, buffer.candidates, count, k, row.length, digits, buffer.histogram, scratch);
+        kth_best(group, buffer.candidates, count, k, row.offset + row.length, digits, buffer.histogram, scratch);
     keep_best(group, buffer.candidates, count, kth, scratch);
     count = k;
     if (statistics != nullptr && group.thread == 0) atomicAdd(counter(&statistics->tightened), 1ULL);

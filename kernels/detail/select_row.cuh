@@ -7,7 +7,9 @@
 
 #include <cstdint>
 
+#include "kernels/detail/launch.cuh"
 #include "kernels/detail/output.cuh"
+#include "kernels/detail/owner.cuh"
 #include "kernels/detail/refine.cuh"
 #include "kernels/detail/sample.cuh"
 #include "kernels/detail/scan.cuh"
@@ -27,79 +29,112 @@ __device__ bool propose(const Group& group, const Row& row, const SamplePolicy& 
   }
 }
 
-// Selects the row's k best columns into `out`. The group must not hold unsynchronised shared state of its own.
-template <View kView, class Group>
-__device__ void select_row(const Group& group, const Row& row, const Policy& policy, int k,
-                           const CandidateBuffer& buffer, std::int32_t* out, Statistics* statistics) {
-  if (row.length <= k) {
-    write_whole_row(group, row, k, out);
-    return;
-  }
-  Boundary boundary{0, 0};  // admits every score: right where the whole row fits
-  bool exact = false;
+// What selecting a row took, for the counters.
+struct RowWork {
+  int passes = 1;  // over the complete row
   bool rescued = false;
-  int passes = 1;
-  if (row.length > buffer.capacity - kEdgeScores) {
-    exact = !propose<kView>(group, row, policy.sample, k, buffer, &boundary);
-    if (exact) boundary.primary = exact_coarse_boundary(group, row, k, buffer.histogram, buffer.scratch);
-    passes += exact;
-  }
-  int count = scan_row(group, row, boundary.primary, k, policy.digits, buffer, statistics);
-  while (count < k) {  // section 4.3, underfilled views: first the secondary boundary, then the exact one
-    exact = rescued || boundary.secondary == boundary.primary;
-    rescued = !exact;
-    boundary.primary =
-        exact ? exact_coarse_boundary(group, row, k, buffer.histogram, buffer.scratch) : boundary.secondary;
-    passes += 1 + exact;
-    count = scan_row(group, row, boundary.primary, k, policy.digits, buffer, statistics);
-  }
+  bool recovered = false;
+};
 
+__device__ __forceinline__ void count_row(Statistics* statistics, const Row& row, int candidates, const RowWork& work) {
+  atomicAdd(counter(&statistics->rows), 1ULL);
+  atomicAdd(counter(&statistics->candidates), static_cast<unsigned long long>(candidates));
+  atomicAdd(counter(&statistics->rescued), static_cast<unsigned long long>(work.rescued));
+  atomicAdd(counter(&statistics->recovered), static_cast<unsigned long long>(work.recovered));
+  atomicAdd(counter(&statistics->scores_read), static_cast<unsigned long long>(work.passes) * row.length);
+}
+
+// Phase 3 and the output: the k best of the buffer's candidates.
+template <class Group>
+__device__ void finish_row(const Group& group, const Row& row, const Policy& policy, int k, int count,
+                           const CandidateBuffer& buffer, std::int32_t* out) {
   const std::uint64_t kth = count == k ? 0
                                        : kth_best(group, buffer.candidates, count, k, row.length, policy.digits,
                                                   buffer.histogram, buffer.scratch);
   write_best(group, row, buffer.candidates, count, kth, out, buffer.scratch);
+}
 
-  if (statistics != nullptr && group.thread == 0) {
-    atomicAdd(counter(&statistics->rows), 1ULL);
-    atomicAdd(counter(&statistics->candidates), static_cast<unsigned long long>(count));
-    atomicAdd(counter(&statistics->rescued), static_cast<unsigned long long>(rescued));
-    atomicAdd(counter(&statistics->recovered), static_cast<unsigned long long>(exact && kView != View::kNone));
-    atomicAdd(counter(&statistics->scores_read), static_cast<unsigned long long>(passes) * row.length);
+// Selects the k best columns of a row of more than k scores into `out`, starting from the secondary boundary where
+// `underfilled` says that the primary is known to admit too few. Every member of the owner calls; one writes.
+template <View kView, class Group, class Owner>
+__device__ void select_row(const Group& group, Owner& owner, const Row& row, const Policy& policy, int k,
+                           bool underfilled, const CandidateBuffer& buffer, std::int32_t* out, Statistics* statistics) {
+  const Row part = owner.part(row);
+  const auto exact_boundary = [&] {
+    return exact_coarse_boundary(group, owner, part, k, buffer.histogram, buffer.scratch);
+  };
+  Boundary boundary{0, 0};  // admits every score: right where the whole row fits
+  RowWork work;
+  if (row.length > buffer.capacity - kEdgeScores) {
+    if (propose<kView>(group, row, policy.sample, k, buffer, &boundary)) {
+      work.rescued = underfilled && boundary.secondary < boundary.primary;
+      if (work.rescued) boundary.primary = boundary.secondary;
+    } else {
+      work.recovered = kView != View::kNone;
+      work.passes = 2;
+      boundary.primary = exact_boundary();
+    }
   }
+  const auto scan = [&] { return scan_row(group, part, boundary.primary, k, policy.digits, buffer, statistics); };
+  int count = scan();
+  int total = owner.total(group, buffer.scratch, count);
+  while (total < k) {  // section 4.3, underfilled views: first the secondary boundary, then the exact one
+    work.recovered = work.rescued || boundary.secondary == boundary.primary;
+    work.rescued = !work.recovered;
+    work.passes += work.recovered ? 2 : 1;
+    boundary.primary = work.recovered ? exact_boundary() : boundary.secondary;
+    count = scan();
+    total = owner.total(group, buffer.scratch, count);
+  }
+  count = owner.gather(group, row, total, count, k, policy.digits, buffer, statistics);
+  if (!owner.finishes()) return;
+  finish_row(group, row, policy, k, count, buffer, out);
+  if (statistics != nullptr && group.thread == 0) count_row(statistics, row, total, work);
 }
 
 static_assert(kBins * sizeof(int) == kernels::kHistogramBytes && sizeof(Scratch) <= kernels::kScratchBytes);
 
-// Rows of a launch, one CTA a row at a time, statically strided: nothing in memory has to be reset between launches.
-template <View kView, int kThreads, int kMinCtas>
-__global__ void __launch_bounds__(kThreads, kMinCtas)
-    select_rows_kernel(const Operands operands, const Policy policy, const int capacity) {
+// The candidate buffer of a CTA in its dynamic shared memory.
+__device__ __forceinline__ CandidateBuffer shared_buffer(int capacity) {
   extern __shared__ __align__(16) unsigned char shared[];
-  const Group<kThreads> group{static_cast<int>(threadIdx.x)};
   CandidateBuffer buffer;
   buffer.histogram = reinterpret_cast<int*>(shared);
   buffer.scratch = reinterpret_cast<Scratch*>(shared + kernels::kHistogramBytes);
   buffer.candidates = reinterpret_cast<std::uint64_t*>(shared + kernels::kHistogramBytes + kernels::kScratchBytes);
   buffer.capacity = capacity;
+  return buffer;
+}
+
+// Rows of a launch, statically strided over their owners: nothing in memory has to be reset between launches. An owner
+// is `size` consecutive CTAs.
+template <View kView, class Group, class Owner>
+__device__ void select_rows(const Group& group, Owner owner, int size, const Operands& operands, const Policy& policy,
+                            int capacity) {
+  const CandidateBuffer buffer = shared_buffer(capacity);
   const std::int64_t rows = live_rows(operands);
-  for (std::int64_t index = blockIdx.x; index < rows; index += gridDim.x) {
+  for (std::int64_t index = blockIdx.x / size; index < rows; index += gridDim.x / size) {
     const Row row = load_row(operands, index);
-    select_row<kView>(group, row, policy, operands.k, buffer, operands.out + index * operands.out_row_stride,
-                      operands.statistics);
+    std::int32_t* const out = operands.out + index * operands.out_row_stride;
+    if (row.length > operands.k) {
+      select_row<kView>(group, owner, row, policy, operands.k, false, buffer, out, operands.statistics);
+    } else if (owner.finishes()) {
+      write_whole_row(group, row, operands.k, out);
+    }
   }
+}
+
+template <View kView, int kThreads, int kMinCtas>
+__global__ void __launch_bounds__(kThreads, kMinCtas)
+    select_rows_kernel(const Operands operands, const Policy policy, const int capacity) {
+  select_rows<kView>(Group<kThreads>{static_cast<int>(threadIdx.x)}, Solo{}, 1, operands, policy, capacity);
 }
 
 // Enqueues select_rows_kernel as the plan says.
 template <View kView, int kThreads, int kMinCtas>
 int launch_select_rows(const Plan& plan, const Arguments& arguments, Stream stream) {
-  if (plan.grid == 0) return cudaSuccess;
-  const auto kernel = select_rows_kernel<kView, kThreads, kMinCtas>;
-  const auto shared = static_cast<int>(plan.shared_bytes);
-  const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-  if (error != cudaSuccess) return error;
-  kernel<<<static_cast<unsigned>(plan.grid), kThreads, static_cast<std::size_t>(shared), stream>>>(
-      make_operands(plan, arguments), plan.policy, plan.candidate_capacity);
-  return cudaGetLastError();
+  LaunchConfig config(plan, stream);
+  return config.launch(select_rows_kernel<kView, kThreads, kMinCtas>, make_operands(plan, arguments), plan.policy,
+                       plan.candidate_capacity);
 }
 
 }  // namespace hpctopk::detail

@@ -83,11 +83,15 @@ void expect_sound_gpu_plan(const Plan& plan, const Problem& p, const DeviceInfo&
   ASSERT_EQ(plan.problem.row_stride, p.row_stride);
   ASSERT_EQ(plan.problem.k, p.k);
   ASSERT_EQ(plan.grid > 0, p.num_rows > 0);
-  ASSERT_LE(plan.grid, p.num_rows);
+  ASSERT_LE(plan.grid, p.num_rows * plan.ctas_per_row);
   ASSERT_GE(plan.block, 32);
   ASSERT_LE(plan.block, 1024);
   ASSERT_EQ(plan.block % 32, 0);
-  ASSERT_GE(plan.ctas_per_row, 1);
+  const bool shares_rows = plan.kernel == Kernel::kKvSplit || plan.kernel == Kernel::kCluster;
+  ASSERT_EQ(plan.ctas_per_row > 1, shares_rows);
+  ASSERT_LE(plan.ctas_per_row, kernels::kMaxParts);
+  ASSERT_EQ(plan.cluster_size, plan.kernel == Kernel::kCluster ? plan.ctas_per_row : 1);
+  ASSERT_EQ(plan.grid % plan.cluster_size, 0);
   ASSERT_GE(plan.cluster_size, 1);
   ASSERT_LE(plan.cluster_size, device.max_cluster_size);
   ASSERT_GE(plan.candidate_capacity, p.k + kernels::kMinRound);
@@ -99,9 +103,14 @@ void expect_sound_gpu_plan(const Plan& plan, const Problem& p, const DeviceInfo&
     const std::int64_t ctas_per_sm = (plan.grid + device.num_sms - 1) / device.num_sms;
     ASSERT_LE(ctas_per_sm, 2);
     ASSERT_LE(ctas_per_sm * (plan.shared_bytes + 1024), device.shared_memory_per_sm);
-    ASSERT_NE(plan.policy.sample.view, View::kNone);
+  }
+  const bool samples = shares_rows || plan.kernel == Kernel::kPersistent;
+  ASSERT_EQ(plan.policy.sample.view != View::kNone, samples);
+  if (plan.kernel == Kernel::kKvSplit) {
+    ASSERT_LE(plan.grid, device.num_sms);
+    ASSERT_EQ(plan.workspace_bytes, kernels::split_workspace_bytes(p.num_rows, plan.ctas_per_row, p.k));
   } else {
-    ASSERT_EQ(plan.policy.sample.view, View::kNone);
+    ASSERT_EQ(plan.workspace_bytes, 0);
   }
 }
 
@@ -151,6 +160,27 @@ TEST(MakePlan, ForcesAKernelOrSaysWhyNot) {
           ASSERT_EQ(status.message(), std::string("kernel = ") + to_string(kernel) + ": " + candidate->note);
         }
       }
+    }
+  }
+}
+
+TEST(MakePlan, SharesARowAmongAsManyCtasAsAsked) {
+  PlanOptions options;
+  Plan plan;
+  for (const auto& [kernel, most] : {std::pair{Kernel::kCluster, 16}, std::pair{Kernel::kKvSplit, 128}}) {
+    options.kernel = kernel;
+    for (int parts = 2; parts <= most; parts *= 2) {
+      options.ctas_per_row = parts;
+      ASSERT_TRUE(make_plan(problem(4, 131072, 0, 2048), named("h200"), options, &plan).ok());
+      EXPECT_EQ(plan.ctas_per_row, parts);
+    }
+    for (int parts : {-1, 1, 3, 2 * most}) {
+      options.ctas_per_row = parts;
+      const Status status = make_plan(problem(4, 131072, 0, 2048), named("h200"), options, &plan);
+      EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+      EXPECT_EQ(status.message(), std::string("kernel = ") + to_string(kernel) +
+                                      ": ctas_per_row = " + std::to_string(parts) +
+                                      ": must be a power of two from 2 to " + std::to_string(most) + " here");
     }
   }
 }

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A kernel launch as a plan describes it.
+
+#ifndef HPCTOPK_KERNELS_DETAIL_LAUNCH_CUH_
+#define HPCTOPK_KERNELS_DETAIL_LAUNCH_CUH_
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "hpctopk/topk.h"
+
+namespace hpctopk::detail {
+
+class LaunchConfig {
+ public:
+  LaunchConfig(const Plan& plan, Stream stream) {
+    config_.gridDim = dim3(static_cast<unsigned>(plan.grid));
+    config_.blockDim = dim3(static_cast<unsigned>(plan.block));
+    config_.dynamicSmemBytes = static_cast<std::size_t>(plan.shared_bytes);
+    config_.stream = stream;
+    config_.attrs = attributes_;
+  }
+  LaunchConfig(const LaunchConfig&) = delete;
+  LaunchConfig& operator=(const LaunchConfig&) = delete;
+
+  void set_grid(std::int64_t ctas) { config_.gridDim = dim3(static_cast<unsigned>(ctas)); }
+
+  void set_cluster(int ctas) {
+    cudaLaunchAttribute& attribute = attributes_[config_.numAttrs++];
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {static_cast<unsigned>(ctas), 1, 1};
+  }
+
+  // Lets the kernel start before the one in front of it on the stream has ended; it waits for that one itself.
+  void set_programmatic_dependence() {
+    cudaLaunchAttribute& attribute = attributes_[config_.numAttrs++];
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
+
+  template <class... Parameters, class... Values>
+  int launch(void (*kernel)(Parameters...), const Values&... values) {
+    const auto shared = static_cast<int>(config_.dynamicSmemBytes);
+    cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+    if (error == cudaSuccess) error = cudaLaunchKernelEx(&config_, kernel, values...);
+    return error;
+  }
+
+ private:
+  cudaLaunchConfig_t config_{};
+  cudaLaunchAttribute attributes_[2]{};
+};
+
+}  // namespace hpctopk::detail
+
+#endif  // HPCTOPK_KERNELS_DETAIL_LAUNCH_CUH_
