@@ -21,7 +21,8 @@ help:  ## list the targets
 
 demo: .venv/.package  ## select on the committed sample, print the summary, write demo/text.png; no torch, no CUDA
 	@mkdir -p demo
-	$(BIN)/hpc select bench/workloads/text/sample.npy --k 2048 --verify --plot demo/text.png --out demo/text.npy
+	$(BIN)/hpc select bench/workloads/text/sample.npy --lengths bench/workloads/text/sample_lengths.npy --k 2048 \
+	  --verify --plot demo/text.png --out demo/text.npy
 
 test: lint test-host test-sanitize test-cuda test-python  ## every test that this machine can run
 
