@@ -6,7 +6,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <cstdlib>
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -87,9 +87,32 @@ py::dict make_plan(std::int64_t num_rows, std::int64_t num_columns, std::int64_t
                                    py::arg("rescue_margin") = sample.rescue_margin, py::arg("sigmas") = sample.sigmas),
       py::arg("digits") = plan.policy.digits == hpctopk::Digits::kFixed ? "fixed" : "normalised",
       py::arg("grid") = plan.grid, py::arg("block") = plan.block, py::arg("ctas_per_row") = plan.ctas_per_row,
-      py::arg("cluster_size") = plan.cluster_size, py::arg("candidate_capacity") = plan.candidate_capacity,
-      py::arg("shared_bytes") = plan.shared_bytes, py::arg("workspace_bytes") = hpctopk::workspace_size(plan),
-      py::arg("candidates") = candidates, py::arg("text") = text);
+      py::arg("cluster_size") = plan.cluster_size, py::arg("programmatic_dependence") = plan.programmatic_dependence,
+      py::arg("candidate_capacity") = plan.candidate_capacity, py::arg("shared_bytes") = plan.shared_bytes,
+      py::arg("workspace_bytes") = hpctopk::workspace_size(plan), py::arg("candidates") = candidates,
+      py::arg("text") = text);
+}
+
+// The most that any kernel needs for this shape, at any row stride.
+std::size_t workspace_size(std::int64_t num_rows, std::int64_t num_columns, std::int64_t k, const DeviceInfo& device) {
+  Problem problem;
+  problem.num_rows = num_rows;
+  problem.num_columns = num_columns;
+  problem.k = hpctopk::python::k_of(k);
+  Plan plan;
+  require(hpctopk::make_plan(problem, device, {}, &plan));
+  std::size_t most = hpctopk::workspace_size(plan);
+  constexpr std::int64_t kVector = 32;  // elements: a stride that suits every vector load
+  for (const std::int64_t stride : {num_columns, num_columns | 1, (num_columns + kVector - 1) / kVector * kVector}) {
+    problem.row_stride = stride;
+    for (int i = 0; i < hpctopk::kNumKernels; ++i) {
+      PlanOptions options;
+      options.kernel = static_cast<hpctopk::Kernel>(i);
+      if (!hpctopk::make_plan(problem, device, options, &plan).ok()) continue;  // cannot serve this shape
+      most = std::max(most, hpctopk::workspace_size(plan));
+    }
+  }
+  return most;
 }
 
 // Holds the array and the text that its operand borrows.
@@ -203,6 +226,8 @@ PYBIND11_MODULE(_core, m) {
   m.def("cuda_device", &cuda_device, py::arg("ordinal"));
   m.def("make_plan", &make_plan, py::arg("num_rows"), py::arg("num_columns"), py::arg("row_stride"), py::arg("k"),
         py::arg("device"), py::arg("kernel"));
+  m.def("workspace_size", &workspace_size, py::arg("num_rows"), py::arg("num_columns"), py::arg("k"),
+        py::arg("device"));
   m.def("topk", &topk, py::arg("scores"), py::arg("k"), py::arg("lengths"), py::arg("row_starts"), py::arg("num_rows"),
         py::arg("out"), py::arg("workspace"), py::arg("kernel"), py::arg("num_threads"));
 }

@@ -42,6 +42,9 @@ def make_plan(
 ) -> dict[str, Any]:
     """The fields of an `hpc.Plan`, nested as dicts. row_stride 0 means num_columns."""
 
+def workspace_size(num_rows: int, num_columns: int, k: int, device: DeviceInfo) -> int:
+    """Bytes of workspace that serve the shape with any kernel at any row stride."""
+
 def topk(
     scores: NDArray[Any],
     k: int,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
 from hpc import _core
@@ -75,6 +76,8 @@ class Plan:
     """Threads of a CTA."""
     ctas_per_row: int
     cluster_size: int
+    programmatic_dependence: bool
+    """Whether the kernels of one launch overlap."""
     candidate_capacity: int
     """(key, index) pairs that a CTA can hold."""
     shared_bytes: int
@@ -87,28 +90,22 @@ class Plan:
         return self._text
 
 
+@cache
+def _cuda_device(ordinal: int) -> _core.DeviceInfo:
+    return _core.cuda_device(ordinal)
+
+
 def _device_info(device: str | torch.device | None) -> _core.DeviceInfo:
     if device is None:
         try:
-            return _core.cuda_device(0)
+            return _cuda_device(0)
         except (ValueError, RuntimeError):  # a build without CUDA, a machine without a device or its driver
             return _core.named_device("cpu")
     name = str(device)
     kind, _, ordinal = name.partition(":")
     if kind == "cuda" and (ordinal.isdecimal() or ":" not in name):
-        return _core.cuda_device(int(ordinal or 0))
+        return _cuda_device(int(ordinal or 0))
     return _core.named_device(name)
-
-
-def _make_plan(m: int, n: int, k: int, row_stride: int, device: _core.DeviceInfo, kernel: str) -> Plan:
-    fields = _core.make_plan(m, n, row_stride, k, device, kernel)
-    return Plan(
-        problem=Problem(**fields.pop("problem")),
-        policy=Policy(SamplePolicy(**fields.pop("sample")), fields.pop("digits")),
-        candidates=tuple(Candidate(**candidate) for candidate in fields.pop("candidates")),
-        _text=fields.pop("text"),
-        **fields,
-    )
 
 
 def plan(
@@ -135,7 +132,14 @@ def plan(
     Raises:
         ValueError: an argument is out of range, the device is unknown or absent, or the kernel cannot serve the shape.
     """
-    return _make_plan(m, n, k, row_stride or 0, _device_info(device), kernel)
+    fields = _core.make_plan(m, n, row_stride or 0, k, _device_info(device), kernel)
+    return Plan(
+        problem=Problem(**fields.pop("problem")),
+        policy=Policy(SamplePolicy(**fields.pop("sample")), fields.pop("digits")),
+        candidates=tuple(Candidate(**candidate) for candidate in fields.pop("candidates")),
+        _text=fields.pop("text"),
+        **fields,
+    )
 
 
 def workspace_size(m: int, n: int, k: int, *, device: str | torch.device | None = None) -> int:
@@ -152,12 +156,4 @@ def workspace_size(m: int, n: int, k: int, *, device: str | torch.device | None 
     Raises:
         ValueError: an argument is out of range, or the device is unknown or absent.
     """
-    info = _device_info(device)
-    sizes = [_make_plan(m, n, k, 0, info, "auto").workspace_bytes]
-    for kernel in _core.KERNELS:
-        for row_stride in (n, n | 1, -(-n // 32) * 32):  # as given, no vector loads, every vector load
-            try:
-                sizes.append(_make_plan(m, n, k, row_stride, info, kernel).workspace_bytes)
-            except ValueError:  # this kernel cannot serve the shape
-                continue
-    return max(sizes)
+    return _core.workspace_size(m, n, k, _device_info(device))

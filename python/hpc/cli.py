@@ -131,7 +131,7 @@ def _run_batches(
     with _progress(rows) as advance:
         for begin in range(0, rows, batch_rows):
             end = min(rows, begin + batch_rows)
-            batch = np.ascontiguousarray(scores.rows(begin, end))
+            batch = np.array(scores.rows(begin, end), order="C")  # in memory, not mapped
             arguments = (batch, k, lengths[begin:end], row_starts[begin:end], kernel)
             # The first batch runs once before it is timed: threads start, pages and kernels are loaded.
             for _ in range(2 if begin == 0 else 1):
