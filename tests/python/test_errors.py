@@ -244,6 +244,28 @@ def test_operands_on_another_device():
     assert (out == SEVEN).all()
 
 
+def test_a_workspace_that_will_not_do():
+    torch = require_device("cuda")
+    shape = 1, 1 << 20, 2048
+    plan = hpc.plan(*shape, device="cuda", kernel="kv_split")
+    if plan.workspace_bytes == 0:
+        pytest.skip("this kernel needs no workspace here")
+    scores = torch.zeros(shape[:2], device="cuda")
+    out = torch.full((1, shape[2]), SEVEN, dtype=torch.int32, device="cuda")
+    workspace = torch.zeros(plan.workspace_bytes + 16, dtype=torch.uint8, device="cuda")
+    for bad, message in [
+        (workspace[: plan.workspace_bytes - 1], rf"workspace_bytes = \d+: .* {plan.workspace_bytes}"),
+        (workspace[1:], r"workspace = 0x\w+: must be aligned to 16 bytes"),
+        (scores.view(-1).view(torch.uint8), r"workspace = 0x\w+: its \d+ bytes must not overlap"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            hpc.topk(scores, shape[2], out=out, workspace=bad, kernel="kv_split")
+        with pytest.raises(RuntimeError, match=message):
+            torch.ops.hpc.topk.out(scores, None, shape[2], kernel="kv_split", out=out, workspace=bad)
+    assert (out == SEVEN).all()
+    assert (scores == 0).all()
+
+
 def test_a_kernel_of_the_cpu_on_cuda():
     torch = require_device("cuda")
     with pytest.raises(ValueError, match=r"kernel = cpu: "):
