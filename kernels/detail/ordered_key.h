@@ -12,7 +12,8 @@
 #if defined(__CUDACC__)
 #define HPCTOPK_HOST_DEVICE __host__ __device__ __forceinline__
 #else
-#define HPCTOPK_HOST_DEVICE inline
+// Always inlined: the CPU back end compiles these for several instruction sets, and a linker would keep one copy.
+#define HPCTOPK_HOST_DEVICE __attribute__((always_inline)) inline
 #endif
 
 namespace hpctopk::detail {

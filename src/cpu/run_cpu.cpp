@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cfenv>
+#include <cmath>
 #include <cstring>
 #include <exception>
 #include <limits>
@@ -24,6 +25,9 @@ namespace {
 
 // Shorter rows are admitted as a whole: a sample would cost more than it saves.
 constexpr std::int64_t kMinSampledLength = 2048;
+// More samples admit fewer scores, but each chunk of them is a cache line from a random place. 512 to 2048 samples cost
+// the same within a tenth from 16K to 1M scores a row, k = 512 or 2048.
+constexpr std::int32_t kMaxSamples = 2048;
 // A thread is worth its start, some 20 us, from this many scores on.
 constexpr std::int64_t kMinScoresPerThread = std::int64_t{1} << 18;
 constexpr std::int64_t kMinScoresPerSegment = std::int64_t{1} << 16;
@@ -46,6 +50,7 @@ struct Call {
   const VectorLoops* loops;
   const Plan* plan;
   const Arguments* arguments;
+  SamplePolicy policy;
   std::int64_t rows;
   std::int32_t segments;  // of each row
   std::int32_t capacity;  // candidates of a segment
@@ -127,7 +132,7 @@ class Worker {
       if (arrivals.fetch_add(1, std::memory_order_acq_rel) + 1 < call_.segments) return;
       candidates = merge(index);  // the last to arrive owns the row
     }
-    finish(window, index, floor, &candidates);
+    finish(window, index, &candidates);
   }
 
   void add_to(Statistics* total) const {
@@ -162,17 +167,17 @@ class Worker {
 
   // Phase 1 (section 4.2): the floor of a boundary that a sample of the row puts below its k best scores.
   float propose(const Window& window, std::int64_t index, Boundary boundary) {
-    const SamplePolicy& policy = call_.plan->policy.sample;
+    const SamplePolicy& policy = call_.policy;
     const auto length = static_cast<std::int32_t>(window.length());
     if (boundary == Boundary::kNone || policy.view == View::kNone || length < kMinSampledLength) return kNoFloor;
-    const float* const scores = window.row + window.begin;
-    const auto seed = static_cast<std::uint32_t>(index);
     std::int32_t samples = 0;
     std::int32_t rank = 0;
     if (policy.view == View::kStrided) {
-      const detail::StridedView view = detail::strided_view(policy, length, call_.k(), seed);
+      const detail::StridedView view =
+          detail::strided_view(policy, length, call_.k(), static_cast<std::uint32_t>(index));
       rank = boundary == Boundary::kPrimary ? view.rank : view.second_rank;
       if (2 * rank > view.samples) return kNoFloor;
+      const float* const scores = window.row + window.begin;
       for (std::int64_t i = view.phase; samples < view.samples; i += view.stride) {
         sample_[samples++] = detail::float_bits(scores[i]);
       }
@@ -180,16 +185,19 @@ class Worker {
       const detail::HashedView view = detail::hashed_view(policy, length, length / 4, call_.k());
       rank = boundary == Boundary::kPrimary ? view.rank : view.second_rank;
       if (2 * rank > view.samples || !view.usable()) return kNoFloor;
-      const std::int32_t chunk = 1 << view.log_chunk;
-      const auto place = [&](std::int32_t i) { return scores + 4 * static_cast<std::int64_t>(view.quad(i, seed)); };
-      for (std::int32_t i = 0; 4 * i < view.samples; i += chunk) {  // or each chunk would cost a memory latency
-        __builtin_prefetch(place(i));
-        __builtin_prefetch(place(i) + 4 * chunk - 1);
+      const std::int32_t quads = 1 << view.log_chunk;
+      const auto chunk = [&](std::int32_t i) {
+        return window.row + window.begin + 4 * std::int64_t{view.quad(i * quads, static_cast<std::uint32_t>(index))};
+      };
+      const std::int32_t chunks = view.samples / (4 * quads);
+      for (std::int32_t i = 0; i < chunks; ++i) {  // or each chunk would cost a memory latency
+        __builtin_prefetch(chunk(i));
+        __builtin_prefetch(chunk(i) + 4 * quads - 1);
       }
-      for (std::int32_t i = 0; 4 * i < view.samples; i += chunk) {
-        for (std::int32_t j = 0; j < 4 * chunk; j += 4) {
-          std::memcpy(sample_ + samples, place(i) + j, 4 * sizeof(float));
-          samples += 4;
+      for (std::int32_t i = 0; i < chunks; ++i) {
+        const float* const from = chunk(i);
+        for (std::int32_t j = 0; j < quads; ++j, samples += 4) {
+          std::memcpy(sample_ + samples, from + 4 * j, 4 * sizeof(float));
         }
       }
     }
@@ -232,11 +240,13 @@ class Worker {
   }
 
   // Completes an underfilled row, then Phase 3 (section 4.4): the k best of the candidates go out.
-  void finish(const Window& window, std::int64_t index, float floor, Candidates* candidates) {
+  void finish(const Window& window, std::int64_t index, Candidates* candidates) {
     Boundary boundary = Boundary::kPrimary;
     while (candidates->count < call_.k()) {
       boundary = boundary == Boundary::kPrimary ? Boundary::kSecondary : Boundary::kNone;
-      floor = propose(window, index, boundary);
+      const float floor = propose(window, index, boundary);
+      if (std::isnan(floor)) boundary = Boundary::kNone;
+      statistics_.candidates -= static_cast<std::uint64_t>(candidates->count);
       candidates->count = 0;
       certify(window, floor, candidates);
     }
@@ -255,7 +265,6 @@ class Worker {
   const int thread_;
   std::uint32_t* const sample_;
   std::uint32_t* const scratch_;
-  std::int64_t admitted_ = 0;
   Statistics statistics_{};
 };
 
@@ -300,7 +309,8 @@ Status run(const Plan& plan, const Arguments& arguments, int num_threads, const 
   }
   if (const Status status = check_arguments(plan, arguments); !status.ok()) return status;
 
-  Call call{&loops, &plan, &arguments, plan.problem.num_rows, 1, 0, 0};
+  Call call{&loops, &plan, &arguments, plan.policy.sample, plan.problem.num_rows, 1, 0, 0};
+  call.policy.max_samples = std::min(call.policy.max_samples, kMaxSamples);
   if (arguments.num_rows != nullptr) call.rows = std::clamp<std::int64_t>(*arguments.num_rows, 0, call.rows);
   if (call.rows == 0) return {};
 
@@ -323,10 +333,10 @@ Status run(const Plan& plan, const Arguments& arguments, int num_threads, const 
 
   const std::int64_t admitted_whole = (longest + 2 * kScanWord - 1) / kScanWord * kScanWord;
   call.capacity = static_cast<std::int32_t>(
-      std::min<std::int64_t>(4 * std::int64_t{plan.problem.k} + 4096, admitted_whole) / kScanWord * kScanWord);
+      std::min<std::int64_t>(6 * std::int64_t{plan.problem.k} + 4096, admitted_whole) / kScanWord * kScanWord);
   call.max_samples = plan.policy.sample.view == View::kStrided
                          ? static_cast<std::int32_t>(longest / plan.policy.sample.stride + 1)
-                         : detail::kMaxHashedSamples;
+                         : kMaxSamples;
   Memory memory;
   if (!memory.allocate(call, static_cast<int>(threads))) {
     return Status::error(StatusCode::kOutOfMemory, "k = %d: no memory for the candidates of %lld threads",

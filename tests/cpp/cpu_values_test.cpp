@@ -163,6 +163,7 @@ Input misleading(std::int64_t columns, std::int32_t k, float (*sampled)(Rng&), f
   Input input;
   input.columns = columns;
   input.k = k;
+  input.policy.sample.max_samples = 2048;
   return input.fill([&](float* row, std::int64_t n, Rng& rng) {
     each(row, n, [&](auto) { return other(rng); });
     const auto length = static_cast<std::int32_t>(n);

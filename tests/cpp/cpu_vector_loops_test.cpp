@@ -43,7 +43,7 @@ std::vector<float> scores(std::size_t count) {
 TEST_P(CpuVectorLoops, MakeTheKeysOfTheContract) {
   const std::vector<float> row = scores(1003);
   std::vector<std::uint32_t> keys(row.size());
-  std::transform(row.begin(), row.end(), keys.begin(), detail::float_bits);
+  std::transform(row.begin(), row.end(), keys.begin(), [](float x) { return detail::float_bits(x); });
   GetParam()->make_keys(keys.data(), 1001);
   for (std::size_t i = 0; i < row.size(); ++i) {
     ASSERT_EQ(keys[i], i < 1001 ? detail::ordered_key(row[i]) : detail::float_bits(row[i])) << row[i];
