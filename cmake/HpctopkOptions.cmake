@@ -2,7 +2,6 @@
 # Options and the flags every target of this project is compiled with.
 
 option(HPCTOPK_BUILD_TESTS "Build the tests (GoogleTest from the system)" ${PROJECT_IS_TOP_LEVEL})
-option(HPCTOPK_BUILD_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
 option(HPCTOPK_BUILD_PYTHON "Build the Python extension modules" OFF)
 option(HPCTOPK_INSTALL "Install the libraries, the header and the package files" ${PROJECT_IS_TOP_LEVEL})
 option(HPCTOPK_WARNINGS_AS_ERRORS "Treat compiler warnings as errors" ${PROJECT_IS_TOP_LEVEL})
