@@ -46,7 +46,7 @@ export PYTHONPATH="$build/python"
 
 step configure cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DHPCTOPK_CUDA=ON \
   -DCMAKE_CUDA_ARCHITECTURES=90a -DHPCTOPK_BUILD_PYTHON=ON -DHPCTOPK_TORCH=ON -DHPCTOPK_BUILD_TESTS=ON \
-  -DHPCTOPK_BUILD_BENCHMARKS=OFF -DPython_EXECUTABLE="$(command -v python3)" &&
+  -DPython_EXECUTABLE="$(command -v python3)" &&
   step build ninja -C "$build" -j"$jobs" &&
   {
     # One test a process, a few at once: a kernel that hangs or faults costs its own test alone.
