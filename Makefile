@@ -13,7 +13,7 @@ PACKAGE_FILES := $(LIBRARY_FILES) pyproject.toml $(shell find python -type f -no
 CUDA := $(if $(shell command -v nvcc >/dev/null && nvidia-smi --list-gpus 2>/dev/null),ON,OFF)
 
 .NOTPARALLEL:
-.PHONY: help demo test test-host test-sanitize test-cuda test-python format lint check-format check-tidy check-python \
+.PHONY: help demo test bench test-host test-sanitize test-cuda test-python format lint check-format check-tidy check-python \
         clean require-demo require-test
 
 help:  ## list the targets
@@ -49,6 +49,9 @@ endif
 
 test-python: .venv/.package-torch  ## Python tests, torch's included, the README's quick starts and the include rules
 	$(BIN)/pytest tests/python tests/layering tests/quickstart
+
+bench: .venv/.package-torch  ## time the CPU back end against torch.topk and numpy.argpartition
+	$(BIN)/python bench/cpu_topk.py --check
 
 format: .venv/.dev  ## rewrite C++ and Python in the project's format
 	$(BIN)/clang-format -i $(CPP_FILES)

@@ -32,7 +32,7 @@ if [ "$(id -u)" = 0 ]; then
 elif sudo -n true 2>/dev/null; then
   sudo=sudo
 else
-  echo "missing packages; run: sudo $install" >&2
+  echo "missing packages; run: sudo apt-get update && sudo $install" >&2
   exit 1
 fi
 if ! command -v apt-get >/dev/null; then
