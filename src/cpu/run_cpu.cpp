@@ -76,44 +76,40 @@ struct Call {
   }
 };
 
-// The memory of a call, shared by its threads.
+// The memory of a call, shared by its threads. A slot holds the candidates of a thread's row, or of a segment.
 struct Memory {
-  std::unique_ptr<std::uint32_t[]> keys;         // of candidates, `capacity` for each slot
-  std::unique_ptr<std::int32_t[]> columns;       // likewise
-  std::unique_ptr<std::int32_t[]> counts;        // candidates of each slot
-  std::unique_ptr<std::uint32_t[]> scratch;      // for each thread: a sample, then what kth_largest() needs
-  std::unique_ptr<std::atomic<int>[]> arrivals;  // segments of each row that have been scanned
-  std::size_t scratch_size = 0;                  // of a thread
+  std::unique_ptr<std::uint32_t[]> keys, scratch;  // `capacity` for each slot
+  std::unique_ptr<std::int32_t[]> columns;         // likewise
+  std::unique_ptr<std::int32_t[]> counts;          // candidates of each slot
+  std::unique_ptr<std::uint32_t[]> samples;        // for each thread, twice max_samples: what kth_largest() needs too
+  std::unique_ptr<std::atomic<int>[]> arrivals;    // segments of each row that have been scanned
 
-  bool allocate(const Call& call, int threads) {
+  bool allocate(const Call& call, std::int64_t threads) {
     const auto slots = static_cast<std::size_t>(call.segments == 1 ? threads : call.rows * call.segments);
-    const auto capacity = static_cast<std::size_t>(call.capacity);
-    const auto samples = static_cast<std::size_t>(call.max_samples);
-    scratch_size = samples + std::max(samples, capacity * static_cast<std::size_t>(call.segments));
-    keys.reset(new (std::nothrow) std::uint32_t[slots * capacity]);
-    columns.reset(new (std::nothrow) std::int32_t[slots * capacity]);
+    const std::size_t size = slots * static_cast<std::size_t>(call.capacity);
+    const auto split_rows = static_cast<std::size_t>(call.segments == 1 ? 0 : call.rows);
+    keys.reset(new (std::nothrow) std::uint32_t[size]);
+    scratch.reset(new (std::nothrow) std::uint32_t[size]);
+    columns.reset(new (std::nothrow) std::int32_t[size]);
     counts.reset(new (std::nothrow) std::int32_t[slots]);
-    scratch.reset(new (std::nothrow) std::uint32_t[static_cast<std::size_t>(threads) * scratch_size]);
-    if (call.segments > 1) {
-      arrivals.reset(new (std::nothrow) std::atomic<int>[static_cast<std::size_t>(call.rows)]);
-      for (std::int64_t row = 0; arrivals && row < call.rows; ++row) {
-        arrivals[static_cast<std::size_t>(row)].store(0, std::memory_order_relaxed);
-      }
-    }
-    return keys && columns && counts && scratch && (call.segments == 1 || arrivals);
+    samples.reset(new (std::nothrow) std::uint32_t[static_cast<std::size_t>(threads * 2 * call.max_samples)]);
+    arrivals.reset(new (std::nothrow) std::atomic<int>[split_rows]);
+    if (!keys || !scratch || !columns || !counts || !samples || !arrivals) return false;
+    for (std::size_t row = 0; row < split_rows; ++row) arrivals[row].store(0, std::memory_order_relaxed);
+    return true;
   }
 };
 
 // One thread's part of a call.
 class Worker {
  public:
-  Worker(const Call& call, Memory* memory, int thread)
+  Worker(const Call& call, const Memory& memory, int thread)
       : call_(call),
         loops_(*call.loops),
-        memory_(*memory),
+        memory_(memory),
         thread_(thread),
-        sample_(memory->scratch.get() + static_cast<std::size_t>(thread) * memory->scratch_size),
-        scratch_(sample_ + call.max_samples) {}
+        sample_(memory.samples.get() +
+                static_cast<std::size_t>(thread) * 2 * static_cast<std::size_t>(call.max_samples)) {}
 
   void segment(std::int64_t unit) {
     const std::int64_t index = unit / call_.segments;
@@ -154,7 +150,7 @@ class Worker {
 
   Candidates slot(std::int64_t index) const {
     const auto at = static_cast<std::size_t>(index) * static_cast<std::size_t>(call_.capacity);
-    return {memory_.keys.get() + at, memory_.columns.get() + at, 0, call_.capacity};
+    return {memory_.keys.get() + at, memory_.columns.get() + at, memory_.scratch.get() + at, 0, call_.capacity};
   }
 
   Window part(const Window& window, std::int64_t segment) const {
@@ -203,7 +199,7 @@ class Worker {
     }
     loops_.make_keys(sample_, samples);
     statistics_.scores_read += static_cast<std::uint64_t>(samples);
-    return detail::admission_floor(loops_.kth_largest(sample_, samples, rank, scratch_).key);
+    return detail::admission_floor(loops_.kth_largest(sample_, samples, rank, sample_ + samples).key);
   }
 
   // Phase 2 (section 4.3): every score of the window meets the boundary once. A full buffer is cut to its k best, and
@@ -216,12 +212,18 @@ class Worker {
       next = loops_.scan(window.row, next, window.end, floor, candidates);
       statistics_.candidates += static_cast<std::uint64_t>(candidates->count - before);
       if (next == window.end) return;
-      const Cut cut = loops_.kth_largest(candidates->keys, candidates->count, call_.k(), scratch_);
-      loops_.keep(candidates, cut);
+      const Cut cut = keep_best(candidates);
       ++statistics_.tightened;
       if (cut.key == detail::kNanKey) return;
       floor = detail::admission_floor(cut.key + 1);
     }
+  }
+
+  // Cuts the candidates to the k best.
+  Cut keep_best(Candidates* candidates) const {
+    const Cut cut = loops_.kth_largest(candidates->keys, candidates->count, call_.k(), candidates->scratch);
+    loops_.keep(candidates, cut);
+    return cut;
   }
 
   // The candidates of all segments of a row, in column order, at the row's first slot.
@@ -250,9 +252,7 @@ class Worker {
       candidates->count = 0;
       certify(window, floor, candidates);
     }
-    if (candidates->count > call_.k()) {
-      loops_.keep(candidates, loops_.kth_largest(candidates->keys, candidates->count, call_.k(), scratch_));
-    }
+    if (candidates->count > call_.k()) keep_best(candidates);
     std::memcpy(call_.out(index), candidates->columns, static_cast<std::size_t>(call_.k()) * sizeof(std::int32_t));
     ++statistics_.rows;
     statistics_.rescued += boundary == Boundary::kSecondary;
@@ -264,7 +264,6 @@ class Worker {
   const Memory& memory_;
   const int thread_;
   std::uint32_t* const sample_;
-  std::uint32_t* const scratch_;
   Statistics statistics_{};
 };
 
@@ -338,7 +337,7 @@ Status run(const Plan& plan, const Arguments& arguments, int num_threads, const 
                          ? static_cast<std::int32_t>(longest / plan.policy.sample.stride + 1)
                          : kMaxSamples;
   Memory memory;
-  if (!memory.allocate(call, static_cast<int>(threads))) {
+  if (!memory.allocate(call, threads)) {
     return Status::error(StatusCode::kOutOfMemory, "k = %d: no memory for the candidates of %lld threads",
                          plan.problem.k, static_cast<long long>(threads));
   }
@@ -346,7 +345,7 @@ Status run(const Plan& plan, const Arguments& arguments, int num_threads, const 
   std::atomic<std::int64_t> next{0};
   const auto work = [&](int thread) {
     const DefaultFloatEnvironment environment;
-    Worker worker(call, &memory, thread);
+    Worker worker(call, memory, thread);
     for (std::int64_t unit; (unit = next.fetch_add(1, std::memory_order_relaxed)) < units;) worker.segment(unit);
     if (arguments.statistics != nullptr) worker.add_to(arguments.statistics);
   };

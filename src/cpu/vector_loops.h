@@ -10,10 +10,11 @@
 
 namespace hpctopk::cpu {
 
-// Admitted scores of a row or of a segment of it, in ascending column order. The capacity is a whole number of words.
+// Admitted scores of a row or of a segment of it, in ascending column order, and as many keys for kth_largest() to use.
 struct Candidates {
   std::uint32_t* keys;
   std::int32_t* columns;
+  std::uint32_t* scratch;
   std::int32_t count;
   std::int32_t capacity;
 };

@@ -58,7 +58,7 @@ TEST_P(CpuVectorLoops, ScanAdmitsEveryScoreFromTheBoundaryUp) {
       for (const std::int64_t end : {begin, begin + 1, begin + 64, begin + 4100, std::int64_t{9001}}) {
         std::vector<std::uint32_t> keys(9088, 7);
         std::vector<std::int32_t> columns(9088, -7);
-        Candidates candidates{keys.data(), columns.data(), 1, 9088};
+        Candidates candidates{keys.data(), columns.data(), nullptr, 1, 9088};
         ASSERT_EQ(GetParam()->scan(row.data(), begin, end, detail::admission_floor(key), &candidates), end);
         std::int32_t count = 1;
         for (std::int64_t i = begin; i < end; ++i) {
@@ -81,7 +81,7 @@ TEST_P(CpuVectorLoops, ScanStopsWhereTheBufferIsFullAndGoesOn) {
   std::vector<std::int32_t> columns(448 + 8, -7);
   std::int64_t next = 3;
   for (std::int64_t begin = 3; next < 5000; begin = next) {
-    Candidates candidates{keys.data(), columns.data(), 130, 448};
+    Candidates candidates{keys.data(), columns.data(), nullptr, 130, 448};
     next = GetParam()->scan(row.data(), begin, 5000, 0.5F, &candidates);
     ASSERT_GT(next, begin);
     ASSERT_EQ(candidates.count - 130, next - begin);
@@ -136,7 +136,7 @@ TEST_P(CpuVectorLoops, FindTheKthLargestAndKeepTheFirstOfEquals) {
         std::vector<std::uint32_t> kept = keys;
         std::vector<std::int32_t> columns(count);
         for (std::int32_t i = 0; i < n; ++i) columns[static_cast<std::size_t>(i)] = 10 * i;
-        Candidates candidates{kept.data(), columns.data(), n, n};
+        Candidates candidates{kept.data(), columns.data(), nullptr, n, n};
         GetParam()->keep(&candidates, cut);
         ASSERT_EQ(candidates.count, k);
         for (std::size_t i = 0; i < expected.size(); ++i) {
