@@ -25,7 +25,22 @@ inline constexpr std::int32_t kMinRound = 2048;
 inline constexpr std::int32_t kFullRound = 8192;
 
 inline constexpr std::int32_t kPersistentBlock = 512;  // threads; two CTAs an SM where shared memory allows
-inline constexpr std::int32_t kRowLocalBlock = 1024;   // threads; one CTA an SM
+// The persistent mapping's ring of bulk copies: warps that scan, warps that propose and refine, and one that copies.
+inline constexpr std::int32_t kRingScanThreads = 384;
+inline constexpr std::int32_t kRingSelectThreads = 512;
+inline constexpr std::int32_t kRingBlock = kRingScanThreads + kRingSelectThreads + 32;
+inline constexpr std::int64_t kStageBytes = 24576;
+inline constexpr std::int32_t kRingStages = 4;
+inline constexpr std::int64_t kRingStateBytes = 256;  // slots and barriers
+// Room beyond k that a buffer of the ring needs: what the warps that find no more leave blank, and the row's edges.
+inline constexpr std::int32_t kMinRingRoom = 1024;
+// Two candidate buffers, one row being scanned while another is refined, and refinement for both groups of warps.
+constexpr std::int64_t ring_shared_bytes(std::int64_t candidate_capacity) {
+  return kRingStages * kStageBytes + 2 * (kCandidateBytes * candidate_capacity + kHistogramBytes + kScratchBytes) +
+         kRingStateBytes;
+}
+
+inline constexpr std::int32_t kRowLocalBlock = 1024;  // threads; one CTA an SM
 
 // Quads (float4) of a row that each thread of the row-local mapping keeps in registers: 1, 2 or 4, or 0 for a row that
 // is too long and streams instead.

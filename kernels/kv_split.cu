@@ -110,14 +110,14 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
     const detail::Row row = detail::load_row(operands, unit / lists.parts);
     if (row.length <= k) continue;
     const detail::Row part = row.part(static_cast<int>(unit % lists.parts), lists.parts);
-    detail::Boundary boundary{0, 0};  // without a usable view every part keeps its own k best
+    detail::Boundary boundary;  // without a usable view every part keeps its own k best
     if (row.length > capacity - detail::kEdgeScores) {
-      detail::propose<kView>(group, row, policy.sample, k, buffer, &boundary);
+      boundary = detail::propose<kView>(group, row, policy.sample, k, buffer);
     }
     int count = detail::scan_row(group, part, boundary.primary, k, policy.digits, buffer, operands.statistics);
     if (count > k) {
-      const std::uint64_t kth = detail::kth_best(group, buffer.candidates, count, k, row.length, policy.digits,
-                                                 buffer.histogram, buffer.scratch);
+      const std::uint64_t kth = detail::kth_best(group, buffer.candidates, count, k, boundary.primary, row.length,
+                                                 policy.digits, buffer.histogram, buffer.scratch);
       detail::keep_best(group, buffer.candidates, count, kth, buffer.scratch);
       count = k;
     }
@@ -154,9 +154,9 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
       return static_cast<std::uint64_t>(__ldcg(reinterpret_cast<const unsigned long long*>(lists.candidates) +
                                                (first + entry.list) * k + entry.index));
     };
-    const int count = detail::merge_candidates(group, load, buffer.scratch->ends[lists.parts - 1], 0, k, row.length,
+    const int count = detail::merge_candidates(group, load, buffer.scratch->ends[lists.parts - 1], 0, k, 0, row.length,
                                                policy.digits, buffer, operands.statistics);
-    detail::finish_row(group, row, policy, k, count, buffer, out);
+    detail::finish_row(group, row, policy, k, 0, count, buffer, out);
     if (operands.statistics != nullptr && group.thread == 0) {
       detail::count_row(operands.statistics, row, total, detail::RowWork{});
     }

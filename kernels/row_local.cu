@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kRowLocalBlock, 1)
     }
     const detail::RegisterRow<Group, kQuads> scores(group, row);
     const std::uint64_t kth =
-        detail::kth_best_of(group, scores, k, row.length, policy.digits, buffer.histogram, buffer.scratch);
+        detail::kth_best_of(group, scores, k, 0, row.length, policy.digits, buffer.histogram, buffer.scratch);
     detail::write_best_of(group, scores, row, k, kth, reinterpret_cast<std::int32_t*>(buffer.candidates), out,
                           buffer.scratch);
     if (operands.statistics != nullptr && group.thread == 0) {

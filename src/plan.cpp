@@ -46,6 +46,7 @@ struct Proposal {
   std::int32_t candidate_capacity = 0;
   std::int64_t shared_bytes = 0;
   std::int64_t workspace_bytes = 0;
+  std::int32_t stages = 0;
   std::int32_t ctas_per_row = 1;
   std::int32_t cluster_size = 1;
   bool programmatic_dependence = false;
@@ -78,9 +79,14 @@ std::int32_t candidate_capacity(const Request& request, std::int32_t ctas_per_sm
   return 0;
 }
 
-// One CTA a row at a time, `ctas_per_sm` on each SM.
+void set_cost(const cost::LaunchCost& cost, Proposal* proposal, const char* what) {
+  proposal->cost_us = cost.total_us;
+  set_note(proposal, "%lld %s a CTA in turn, %.1f us each", static_cast<long long>(cost.turns), what, cost.turn_us);
+}
+
+// One CTA a row at a time on vector loads, `ctas_per_sm` on each SM.
 Proposal one_cta_a_row(const Request& request, View view, std::int32_t block, std::int32_t ctas_per_sm,
-                       std::int32_t largest_round, std::int64_t largest_grid) {
+                       std::int32_t largest_round, std::int64_t largest_grid, cost::TurnCost turn) {
   if (is_cpu(request)) return refuse("the device is a CPU");
   const Problem& problem = request.problem;
   Proposal proposal;
@@ -96,27 +102,51 @@ Proposal one_cta_a_row(const Request& request, View view, std::int32_t block, st
   proposal.grid = static_cast<std::int32_t>(std::min({problem.num_rows, largest_grid, kMaxGrid}));
   proposal.block = block;
   proposal.shared_bytes = kernels::shared_bytes(proposal.candidate_capacity);
-
-  SamplePolicy sample = request.policy.sample;
-  sample.view = view;
-  const std::int64_t resident = std::int64_t{request.device.num_sms} * ctas_per_sm;
-  const cost::LaunchCost cost =
-      cost::one_cta_a_row(problem, request.device, sample, resident, block, proposal.candidate_capacity);
-  proposal.cost_us = cost.total_us;
-  set_note(&proposal, "%lld row(s) a CTA in turn, %.1f us each, read %s", static_cast<long long>(cost.rows_per_cta),
-           cost.row_us, cost.read_twice ? "twice" : "once");
+  set_cost(cost::launch_cost(request.device, turn, problem.num_rows, static_cast<double>(problem.num_columns),
+                             std::int64_t{request.device.num_sms} * ctas_per_sm),
+           &proposal, "row(s)");
   return proposal;
 }
 
-Proposal persistent(const Request& request) {
-  const View view = request.policy.sample.view;
-  if (view == View::kNone) return refuse("this mapping samples, and policy.sample.view is none");
-  // A second CTA on an SM hides the sample and the refinement of the first, which is worth more than a larger round.
+// The persistent mapping on a ring of bulk copies, where the device has them and room for it.
+Proposal persistent_ring(const Request& request) {
+  const DeviceInfo& device = request.device;
+  const Problem& problem = request.problem;
+  Proposal proposal;
+  if (request.policy.pipeline != Pipeline::kBulk || device.compute_capability < 90) return proposal;
+  const std::int64_t room = device.shared_memory_per_block - kernels::ring_shared_bytes(0);
+  proposal.candidate_capacity = static_cast<std::int32_t>(room / (2 * kernels::kCandidateBytes));
+  if (proposal.candidate_capacity < problem.k + kernels::kMinRingRoom) return proposal;
+  proposal.feasible = true;
+  proposal.stages = kernels::kRingStages;
+  proposal.shared_bytes = kernels::ring_shared_bytes(proposal.candidate_capacity);
+  proposal.view = request.policy.sample.view;
+  proposal.block = kernels::kRingBlock;
+  proposal.grid = static_cast<std::int32_t>(std::min<std::int64_t>(problem.num_rows, device.num_sms));
+  set_cost(cost::launch_cost(device, cost::kRing, problem.num_rows, static_cast<double>(problem.num_columns),
+                             device.num_sms),
+           &proposal, "row(s)");
+  return proposal;
+}
+
+// The persistent mapping on vector loads. A second CTA on an SM hides the sample and the refinement of the first, which
+// is worth more than a larger round.
+Proposal persistent_loads(const Request& request) {
   const DeviceInfo& device = request.device;
   std::int32_t ctas_per_sm = request.problem.num_rows > device.num_sms ? kPersistentCtasPerSm : 1;
   while (ctas_per_sm > 1 && candidate_capacity(request, ctas_per_sm, kernels::kFullRound) == 0) --ctas_per_sm;
-  return one_cta_a_row(request, view, kernels::kPersistentBlock, ctas_per_sm, kernels::kFullRound,
-                       std::int64_t{device.num_sms} * ctas_per_sm);
+  return one_cta_a_row(request, request.policy.sample.view, kernels::kPersistentBlock, ctas_per_sm, kernels::kFullRound,
+                       std::int64_t{device.num_sms} * ctas_per_sm,
+                       ctas_per_sm > 1 ? cost::kLoadsPaired : cost::kLoadsAlone);
+}
+
+Proposal persistent(const Request& request) {
+  if (request.policy.sample.view == View::kNone) {
+    return refuse("this mapping samples, and policy.sample.view is none");
+  }
+  const Proposal loads = persistent_loads(request);
+  const Proposal ring = persistent_ring(request);
+  return ring.feasible && (!loads.feasible || ring.cost_us < loads.cost_us) ? ring : loads;
 }
 
 // The fields of a mapping in which `parts` CTAs share a row, one CTA an SM.
@@ -162,11 +192,10 @@ Proposal cluster(const Request& request) {
         std::max<std::int64_t>(1, static_cast<std::int64_t>(device.num_sms * cost::kClusterOccupancy) / parts);
     proposal.cluster_size = parts;
     proposal.grid = static_cast<std::int32_t>(std::min(request.problem.num_rows, resident) * parts);
-    const cost::LaunchCost cost = cost::cluster(request.problem, device, request.policy.sample, resident, parts,
-                                                proposal.block, proposal.candidate_capacity);
-    proposal.cost_us = cost.total_us;
-    set_note(&proposal, "%d CTAs a row, %lld row(s) a cluster in turn, %.1f us each", parts,
-             static_cast<long long>(cost.rows_per_cta), cost.row_us);
+    set_cost(cost::launch_cost(device, cost::kClusterPart, request.problem.num_rows,
+                               static_cast<double>(request.problem.num_columns) / parts, resident, parts,
+                               parts * cost::kUsPerMember),
+             &proposal, "part(s)");
     return proposal;
   });
 }
@@ -191,20 +220,25 @@ Proposal kv_split(const Request& request) {
     proposal.workspace_bytes = kernels::split_workspace_bytes(problem.num_rows, parts, problem.k);
     proposal.programmatic_dependence = device.compute_capability >= 90;
     proposal.grid = static_cast<std::int32_t>(std::min<std::int64_t>(problem.num_rows * parts, device.num_sms));
-    const cost::LaunchCost cost =
-        cost::kv_split(problem, device, request.policy.sample, parts, proposal.block, proposal.candidate_capacity);
-    proposal.cost_us = cost.total_us;
-    set_note(&proposal, "%d CTAs a row, %lld part(s) a CTA in turn", parts, static_cast<long long>(cost.rows_per_cta));
+    const std::int64_t merges = (problem.num_rows + device.num_sms - 1) / device.num_sms;
+    set_cost(cost::launch_cost(device, cost::kSplitPart, problem.num_rows * parts,
+                               static_cast<double>(problem.num_columns) / parts, device.num_sms),
+             &proposal, "part(s)");
+    proposal.cost_us += static_cast<double>(merges) * (cost::kSplitMergeUs + parts * cost::kUsPerPart);
     return proposal;
   });
 }
 
 Proposal row_local(const Request& request) {
-  return one_cta_a_row(request, View::kNone, kernels::kRowLocalBlock, 1, kernels::kFullRound, kMaxGrid);
+  const bool in_registers = kernels::register_quads(request.problem.num_columns) > 0;
+  return one_cta_a_row(request, View::kNone, kernels::kRowLocalBlock, 1, kernels::kFullRound, kMaxGrid,
+                       in_registers ? cost::kRegisterRow : cost::kStreamedRow);
 }
 
+// As row-local where every row streams, with the smallest buffer. Never cheaper, but never refused for want of room.
 Proposal fallback(const Request& request) {
-  return one_cta_a_row(request, View::kNone, kernels::kRowLocalBlock, 1, kernels::kMinRound, kMaxGrid);
+  return one_cta_a_row(request, View::kNone, kernels::kRowLocalBlock, 1, kernels::kMinRound, kMaxGrid,
+                       cost::kStreamedRow);
 }
 
 // The grid of a CPU plan is its threads: they also share rows, where there are fewer rows than threads.
@@ -259,6 +293,9 @@ Status check_policy(const Policy& policy) {
   if (sample.view != View::kNone && sample.view != View::kStrided && sample.view != View::kHashed) {
     return Status::error(invalid, "policy.sample.view = %d: must be 0, 1 or 2", static_cast<int>(sample.view));
   }
+  if (policy.pipeline != Pipeline::kLoads && policy.pipeline != Pipeline::kBulk) {
+    return Status::error(invalid, "policy.pipeline = %d: must be 0 or 1", static_cast<int>(policy.pipeline));
+  }
   if (policy.digits != Digits::kFixed && policy.digits != Digits::kNormalised) {
     return Status::error(invalid, "policy.digits = %d: must be 0 or 1", static_cast<int>(policy.digits));
   }
@@ -300,6 +337,7 @@ Policy paper_policy() noexcept {
   policy.sample.rank_margin = 1.5F;
   policy.sample.rescue_margin = 1.75F;
   policy.digits = Digits::kFixed;
+  policy.pipeline = Pipeline::kLoads;
   return policy;
 }
 
@@ -349,6 +387,7 @@ Status make_plan(const Problem& problem, const DeviceInfo& device, const PlanOpt
   result.ctas_per_row = chosen.ctas_per_row;
   result.cluster_size = chosen.cluster_size;
   result.programmatic_dependence = chosen.programmatic_dependence;
+  result.stages = chosen.stages;
   result.candidate_capacity = chosen.candidate_capacity;
   result.shared_bytes = chosen.shared_bytes;
   result.workspace_bytes = chosen.workspace_bytes;

@@ -26,6 +26,7 @@ struct Scratch {
   int warp_totals[32];
   RankBin found[2];
   int count;              // candidates admitted
+  int above;              // candidates above the floor
   int listed;             // entries of the boundary bin
   std::uint32_t low_key;  // range of keys that a histogram covers
   std::uint32_t high_key;

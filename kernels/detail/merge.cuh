@@ -51,8 +51,8 @@ __device__ __forceinline__ ListEntry find_entry(const Scratch* scratch, int part
 // Adds load(0), ..., load(listed - 1) to the buffer's first `count` candidates and returns how many there are then. A
 // buffer that runs full keeps its k best, and only what is better than the k-th comes in from there on.
 template <class Group, class Load>
-__device__ int merge_candidates(const Group& group, const Load& load, int listed, int count, int k, int length,
-                                Digits digits, const CandidateBuffer& buffer, Statistics* statistics) {
+__device__ int merge_candidates(const Group& group, const Load& load, int listed, int count, int k, std::uint32_t floor,
+                                int length, Digits digits, const CandidateBuffer& buffer, Statistics* statistics) {
   Scratch* const scratch = buffer.scratch;
   std::uint64_t kth = 0;  // below every candidate
   int begin = 0;
@@ -74,7 +74,7 @@ __device__ int merge_candidates(const Group& group, const Load& load, int listed
     group.sync();
     if (begin == listed) return count;
     if (buffer.capacity - count >= (buffer.capacity - k) / 2) continue;
-    kth = kth_best(group, buffer.candidates, count, k, length, digits, buffer.histogram, scratch);
+    kth = kth_best(group, buffer.candidates, count, k, floor, length, digits, buffer.histogram, scratch);
     keep_best(group, buffer.candidates, count, kth, scratch);
     count = k;
     if (statistics != nullptr && group.thread == 0) atomicAdd(counter(&statistics->tightened), 1ULL);

@@ -32,7 +32,7 @@ struct Solo {
 
   // Brings the members' candidates to the one that finishes; returns how many it then holds.
   template <class Group>
-  __device__ int gather(const Group&, const Row&, int, int count, int, Digits, const CandidateBuffer&,
+  __device__ int gather(const Group&, const Row&, int, int count, int, std::uint32_t, Digits, const CandidateBuffer&,
                         Statistics*) const {
     return count;
   }
@@ -76,9 +76,9 @@ class Cluster {
   }
 
   template <class Group>
-  __device__ int gather(const Group& group, const Row& row, int total, int count, int k, Digits digits,
-                        const CandidateBuffer& buffer, Statistics* statistics) {
-    if (total > buffer.capacity) count = cut_to_bound(group, row, count, k, digits, buffer);
+  __device__ int gather(const Group& group, const Row& row, int total, int count, int k, std::uint32_t floor,
+                        Digits digits, const CandidateBuffer& buffer, Statistics* statistics) {
+    if (total > buffer.capacity) count = cut_to_bound(group, row, count, k, floor, digits, buffer);
     if (rank_ == 0) {
       Scratch* const scratch = buffer.scratch;
       const auto size_of = [&](int member) { return member == 0 ? 0 : published(scratch, member); };
@@ -87,7 +87,7 @@ class Cluster {
         const ListEntry entry = find_entry(scratch, size_, i);
         return remote(buffer.candidates, entry.list)[entry.index];
       };
-      count = merge_candidates(group, load, listed, count, k, row.length, digits, buffer, statistics);
+      count = merge_candidates(group, load, listed, count, k, floor, row.length, digits, buffer, statistics);
     }
     cluster_sync();  // the members' lists are free again
     return count;
@@ -97,11 +97,12 @@ class Cluster {
   // Where the members hold more than the one that finishes has room for, as on a plateau: whoever has k candidates has
   // a k-th best, and the row's k-th best is not below the highest of those. Drops what is; returns what is left.
   template <class Group>
-  __device__ int cut_to_bound(const Group& group, const Row& row, int count, int k, Digits digits,
+  __device__ int cut_to_bound(const Group& group, const Row& row, int count, int k, std::uint32_t floor, Digits digits,
                               const CandidateBuffer& buffer) {
     Scratch* const scratch = buffer.scratch;
     std::uint64_t bound = 0;
-    if (count >= k) bound = kth_best(group, buffer.candidates, count, k, row.length, digits, buffer.histogram, scratch);
+    if (count >= k)
+      bound = kth_best(group, buffer.candidates, count, k, floor, row.length, digits, buffer.histogram, scratch);
     if (group.thread == 0) scratch->bound = bound;
     cluster_sync();
     for (int member = 0; member < size_; ++member) bound = max(bound, *remote(&scratch->bound, member));

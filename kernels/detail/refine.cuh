@@ -30,37 +30,45 @@ struct CandidateList {
 };
 
 // The k-th largest of the source's composites, which are distinct and at least k >= 1: exactly k of them are >= the
-// result. `length` bounds the indices. The caller has synchronised the source; `histogram` and `scratch` are
-// overwritten.
+// result. Its key is known to be at least `floor`, and `length` bounds the indices. The caller has synchronised the
+// source; `histogram` and `scratch` are overwritten.
 template <class Group, class Source>
-__device__ __forceinline__ std::uint64_t kth_best_of(const Group& group, const Source& source, int k, int length,
-                                                     Digits digits, int* histogram, Scratch* scratch) {
+__device__ __forceinline__ std::uint64_t kth_best_of(const Group& group, const Source& source, int k,
+                                                     std::uint32_t floor, int length, Digits digits, int* histogram,
+                                                     Scratch* scratch) {
   std::uint64_t low = 0;
   std::uint64_t high = ~std::uint64_t{0};
+  int need = k;  // entries still to take from [low, high]; all above it are taken
   if (digits == Digits::kNormalised) {
     if (group.thread == 0) {
       scratch->low_key = kNanKey;
       scratch->high_key = 0;
+      scratch->above = 0;
     }
     group.sync();
     std::uint32_t lowest = kNanKey;
     std::uint32_t highest = 0;
+    int above = 0;
     source.for_each([&](std::uint64_t c) {
       lowest = min(lowest, composite_key(c));
       highest = max(highest, composite_key(c));
+      above += composite_key(c) > floor;
     });
     lowest = __reduce_min_sync(kFullWarp, lowest);
     highest = __reduce_max_sync(kFullWarp, highest);
+    above = __reduce_add_sync(kFullWarp, above);
     if (group.lane() == 0) {
       atomicMin(&scratch->low_key, lowest);
       atomicMax(&scratch->high_key, highest);
+      atomicAdd(&scratch->above, above);
     }
     group.sync();
-    low = static_cast<std::uint64_t>(scratch->low_key) << 32;
-    high = static_cast<std::uint64_t>(scratch->high_key) << 32 | 0xFFFFFFFFU;
+    const bool plateau = scratch->above < k;  // at the floor, and only its indices are left to rank
+    if (plateau) need -= scratch->above;
+    low = static_cast<std::uint64_t>(max(scratch->low_key, floor)) << 32;
+    high = static_cast<std::uint64_t>(plateau ? floor : scratch->high_key) << 32 | 0xFFFFFFFFU;
   }
 
-  int need = k;  // entries still to take from [low, high]; all above it are taken
   while (true) {
     if (composite_key(low) == composite_key(high)) {  // one key left: only indices differ
       low = max(low, composite(composite_key(low), static_cast<std::uint32_t>(length - 1)));
@@ -102,16 +110,19 @@ __device__ __forceinline__ std::uint64_t kth_best_of(const Group& group, const S
   return scratch->kth;
 }
 
-// The k-th largest of candidates[0, count). Out of line: scans have better use for their registers.
+// The k-th largest of candidates[0, count). Out of line and by value: scans have better use for their
+// registers.
 template <class Group>
-__device__ __noinline__ std::uint64_t kth_best(const Group& group, const std::uint64_t* candidates, int count, int k,
-                                               int length, Digits digits, int* histogram, Scratch* scratch) {
-  return kth_best_of(group, CandidateList<Group>{group, candidates, count}, k, length, digits, histogram, scratch);
+__device__ __noinline__ std::uint64_t kth_best(Group group, const std::uint64_t* candidates, int count, int k,
+                                               std::uint32_t floor, int length, Digits digits, int* histogram,
+                                               Scratch* scratch) {
+  return kth_best_of(group, CandidateList<Group>{group, candidates, count}, k, floor, length, digits, histogram,
+                     scratch);
 }
 
 // Keeps the candidates >= kth, in place and in some order. Slots are written only once everything up to them was read.
 template <class Group>
-__device__ __noinline__ void keep_best(const Group& group, std::uint64_t* candidates, int count, std::uint64_t kth,
+__device__ __noinline__ void keep_best(Group group, std::uint64_t* candidates, int count, std::uint64_t kth,
                                        Scratch* scratch) {
   group.sync();
   if (group.thread == 0) scratch->count = 0;

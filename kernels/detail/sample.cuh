@@ -15,18 +15,22 @@
 
 namespace hpctopk::detail {
 
-// The lowest ordered keys to admit. `secondary` <= `primary` is for rows where `primary` admits fewer than k.
+// The lowest ordered keys to admit. `secondary` <= `primary` is for rows where `primary` admits fewer than k. What is
+// not `usable` admits every score.
 struct Boundary {
-  std::uint32_t primary;
-  std::uint32_t secondary;
+  std::uint32_t primary = 0;
+  std::uint32_t secondary = 0;
+  bool usable = false;
 };
+
+// These phases are out of line, and so take their operands by value: what a scan keeps in registers stays there.
 
 // The paper's proposal: every stride-th score from the row's phase, 11-bit fp16 coarse keys, inclusive bin endpoints.
 template <class Group>
-__device__ __noinline__ bool propose_strided(const Group& group, const Row& row, const SamplePolicy& policy, int k,
-                                             int* histogram, Scratch* scratch, Boundary* boundary) {
+__device__ __noinline__ Boundary propose_strided(Group group, Row row, SamplePolicy policy, int k, int* histogram,
+                                                 Scratch* scratch) {
   const StridedView view = strided_view(policy, row.length, k, row.seed);
-  if (!view.usable()) return false;
+  if (!view.usable()) return {};
   clear_histogram(group, histogram);
   group.sync();
   for (int i = group.thread; i < view.samples; i += Group::kSize) {
@@ -35,50 +39,52 @@ __device__ __noinline__ bool propose_strided(const Group& group, const Row& row,
   }
   group.sync();
   find_rank(group, histogram, scratch, view.rank, view.second_rank);
-  boundary->primary = coarse_floor(scratch->found[0].bin);
-  boundary->secondary = coarse_floor(scratch->found[1].bin);
-  return true;
+  return {coarse_floor(scratch->found[0].bin), coarse_floor(scratch->found[1].bin), true};
 }
 
 // The default proposal: one chunk at a hashed place in each stratum. The histogram's bins divide the range from a key
 // that is certainly below the boundary to the sample's maximum, so that the boundary stays sharp whatever range the
 // scores have. That key is the lowest of the maxima of disjoint subsets of the sample: with at least `rank` subsets,
-// at least `rank` samples reach it.
+// at least `rank` samples reach it. The sample waits in `stage`, shared memory for `room` keys.
 template <class Group>
-__device__ __noinline__ bool propose_hashed(const Group& group, const Row& row, const SamplePolicy& policy, int k,
-                                            int* histogram, Scratch* scratch, Boundary* boundary) {
-  constexpr int kQuadsPerThread = kMaxHashedSamples / 4 / Group::kSize;
+__device__ __noinline__ Boundary propose_hashed(Group group, Row row, SamplePolicy policy, int k, int* histogram,
+                                                Scratch* scratch, std::uint32_t* stage, int room) {
+  policy.max_samples = min(policy.max_samples, room);
   const HashedView view = hashed_view(policy, row.length, row.quads, k);
-  if (!view.usable()) return false;
-  std::uint32_t keys[4 * kQuadsPerThread];
-#pragma unroll
-  for (int i = 0; i < kQuadsPerThread; ++i) {
-    const int quad = group.thread + i * Group::kSize;
-    if (quad < view.samples / 4) {
-      const float4 scores = load_streaming(row.quad(view.quad(quad, row.seed)));
-      keys[4 * i] = ordered_key(scores.x);
-      keys[4 * i + 1] = ordered_key(scores.y);
-      keys[4 * i + 2] = ordered_key(scores.z);
-      keys[4 * i + 3] = ordered_key(scores.w);
-    }
-  }
+  if (!view.usable()) return {};
+  const int quads = view.samples / 4;
+  auto* const staged = reinterpret_cast<uint4*>(stage);
+  group.sync();  // the last row's candidates have been read
   clear_histogram(group, histogram);
   if (group.thread == 0) {
     scratch->low_key = kNanKey;
     scratch->high_key = 0;
   }
-  group.sync();
 
+  constexpr int kInFlight = 4;  // quads
   std::uint32_t highest = 0;
   std::uint32_t lowest = kNanKey;
+  for (int base = group.thread; base < quads; base += kInFlight * Group::kSize) {
+    float4 scores[kInFlight];
 #pragma unroll
-  for (int i = 0; i < 4 * kQuadsPerThread; ++i) {
-    if (group.thread + i / 4 * Group::kSize < view.samples / 4) {
-      highest = max(highest, keys[i]);
-      lowest = min(lowest, keys[i]);
+    for (int i = 0; i < kInFlight; ++i) {
+      const int quad = base + i * Group::kSize;
+      if (quad < quads) scores[i] = load_streaming(row.quad(view.quad(quad, row.seed)));
+    }
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      const int quad = base + i * Group::kSize;
+      if (quad >= quads) continue;
+      const uint4 keys = make_uint4(ordered_key(scores[i].x), ordered_key(scores[i].y), ordered_key(scores[i].z),
+                                    ordered_key(scores[i].w));
+      staged[quad] = keys;
+      highest = max(highest, max(max(keys.x, keys.y), max(keys.z, keys.w)));
+      lowest = min(lowest, min(min(keys.x, keys.y), min(keys.z, keys.w)));
     }
   }
-  const int active = min(Group::kSize, view.samples / 4);  // threads that hold samples; whole subsets only below
+  group.sync();
+
+  const int active = min(Group::kSize, quads);  // threads that hold samples; whole subsets only below
   int lanes = kWarpSize;
   while (lanes > 1 && active / lanes < view.second_rank) lanes /= 2;
   std::uint32_t low = lowest;
@@ -96,23 +102,27 @@ __device__ __noinline__ bool propose_hashed(const Group& group, const Row& row, 
   group.sync();
   low = scratch->low_key;
   const int shift = max(0, kWarpSize - __clz(scratch->high_key - low) - kDigitBits);
-#pragma unroll
-  for (int i = 0; i < 4 * kQuadsPerThread; ++i) {
-    if (group.thread + i / 4 * Group::kSize < view.samples / 4 && keys[i] >= low)
-      atomicAdd(&histogram[(keys[i] - low) >> shift], 1);
+  const auto count = [&](std::uint32_t key) {
+    if (key >= low) atomicAdd(&histogram[(key - low) >> shift], 1);
+  };
+  for (int quad = group.thread; quad < quads; quad += Group::kSize) {
+    const uint4 keys = staged[quad];
+    count(keys.x);
+    count(keys.y);
+    count(keys.z);
+    count(keys.w);
   }
   group.sync();
   find_rank(group, histogram, scratch, view.rank, view.second_rank);
-  boundary->primary = low + (static_cast<std::uint32_t>(scratch->found[0].bin) << shift);
-  boundary->secondary = low + (static_cast<std::uint32_t>(scratch->found[1].bin) << shift);
-  return true;
+  return {low + (static_cast<std::uint32_t>(scratch->found[0].bin) << shift),
+          low + (static_cast<std::uint32_t>(scratch->found[1].bin) << shift), true};
 }
 
 // The exact coarse boundary (sections 4.3 and 5.2): the coarse bin that holds rank k of all valid scores. Each of the
 // owner's members counts its part.
 template <class Group, class Owner>
-__device__ __noinline__ std::uint32_t exact_coarse_boundary(const Group& group, const Owner& owner, const Row& part,
-                                                            int k, int* histogram, Scratch* scratch) {
+__device__ __noinline__ std::uint32_t exact_coarse_boundary(Group group, Owner owner, Row part, int k, int* histogram,
+                                                            Scratch* scratch) {
   group.sync();
   clear_histogram(group, histogram);
   group.sync();

@@ -112,13 +112,14 @@ __device__ int scan_row(const Group& group, const Row& row, std::uint32_t bounda
     count = scratch->count;
     group.sync();  // the next round counts on from there
     if (buffer.capacity - count >= (buffer.capacity - k) / 2) continue;
-    const std::uint64_t kth =
-        kth_best(group, buffer.candidates, count, k, row.offset + row.length, digits, buffer.histogram, scratch);
+    const std::uint64_t kth = kth_best(group, buffer.candidates, count, k, boundary, row.offset + row.length, digits,
+                                       buffer.histogram, scratch);
     keep_best(group, buffer.candidates, count, kth, scratch);
     count = k;
     if (statistics != nullptr && group.thread == 0) atomicAdd(counter(&statistics->tightened), 1ULL);
     if (composite_key(kth) == kNanKey) return k;  // nothing ranks above a NaN
-    floor = key_score(composite_key(kth));
+    boundary = composite_key(kth);
+    floor = key_score(boundary);
   }
   scan_edge(group, row, row.length - row.tail(), row.length, floor, buffer.candidates, &scratch->count);
   group.sync();

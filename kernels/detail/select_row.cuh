@@ -18,14 +18,15 @@
 namespace hpctopk::detail {
 
 template <View kView, class Group>
-__device__ bool propose(const Group& group, const Row& row, const SamplePolicy& policy, int k,
-                        const CandidateBuffer& buffer, Boundary* boundary) {
+__device__ __forceinline__ Boundary propose(const Group& group, const Row& row, const SamplePolicy& policy, int k,
+                                            const CandidateBuffer& buffer) {
   if constexpr (kView == View::kStrided) {
-    return propose_strided(group, row, policy, k, buffer.histogram, buffer.scratch, boundary);
+    return propose_strided(group, row, policy, k, buffer.histogram, buffer.scratch);
   } else if constexpr (kView == View::kHashed) {
-    return propose_hashed(group, row, policy, k, buffer.histogram, buffer.scratch, boundary);
+    return propose_hashed(group, row, policy, k, buffer.histogram, buffer.scratch,
+                          reinterpret_cast<std::uint32_t*>(buffer.candidates), 2 * buffer.capacity);
   } else {
-    return false;
+    return {};
   }
 }
 
@@ -44,14 +45,14 @@ __device__ __forceinline__ void count_row(Statistics* statistics, const Row& row
   atomicAdd(counter(&statistics->scores_read), static_cast<unsigned long long>(work.passes) * row.length);
 }
 
-// Phase 3 and the output: the k best of the buffer's candidates.
+// Phase 3 and the output: the k best of the buffer's candidates, which all have keys >= floor.
 template <class Group>
-__device__ void finish_row(const Group& group, const Row& row, const Policy& policy, int k, int count,
-                           const CandidateBuffer& buffer, std::int32_t* out) {
+__device__ void finish_row(const Group& group, const Row& row, const Policy& policy, int k, std::uint32_t floor,
+                           int count, const CandidateBuffer& buffer, std::int32_t* out) {
   const std::uint64_t kth = count == k ? 0
-                                       : kth_best(group, buffer.candidates, count, k, row.length, policy.digits,
+                                       : kth_best(group, buffer.candidates, count, k, floor, row.length, policy.digits,
                                                   buffer.histogram, buffer.scratch);
-  write_best(group, row, buffer.candidates, count, kth, out, buffer.scratch);
+  write_best(group, row.start, buffer.candidates, count, kth, out, buffer.scratch);
 }
 
 // Selects the k best columns of a row of more than k scores into `out`, starting from the secondary boundary where
@@ -63,10 +64,11 @@ __device__ void select_row(const Group& group, Owner& owner, const Row& row, con
   const auto exact_boundary = [&] {
     return exact_coarse_boundary(group, owner, part, k, buffer.histogram, buffer.scratch);
   };
-  Boundary boundary{0, 0};  // admits every score: right where the whole row fits
+  Boundary boundary;  // admits every score: right where the whole row fits
   RowWork work;
   if (row.length > buffer.capacity - kEdgeScores) {
-    if (propose<kView>(group, row, policy.sample, k, buffer, &boundary)) {
+    boundary = propose<kView>(group, row, policy.sample, k, buffer);
+    if (boundary.usable) {
       work.rescued = underfilled && boundary.secondary < boundary.primary;
       if (work.rescued) boundary.primary = boundary.secondary;
     } else {
@@ -86,9 +88,9 @@ __device__ void select_row(const Group& group, Owner& owner, const Row& row, con
     count = scan();
     total = owner.total(group, buffer.scratch, count);
   }
-  count = owner.gather(group, row, total, count, k, policy.digits, buffer, statistics);
+  count = owner.gather(group, row, total, count, k, boundary.primary, policy.digits, buffer, statistics);
   if (!owner.finishes()) return;
-  finish_row(group, row, policy, k, count, buffer, out);
+  finish_row(group, row, policy, k, boundary.primary, count, buffer, out);
   if (statistics != nullptr && group.thread == 0) count_row(statistics, row, total, work);
 }
 

@@ -46,7 +46,7 @@ HPCTOPK_HOST_DEVICE StridedView strided_view(const SamplePolicy& policy, std::in
   return view;
 }
 
-inline constexpr std::int32_t kMaxHashedSamples = 8192;
+inline constexpr std::int32_t kMaxHashedSamples = 16384;
 
 // One chunk of neighbouring scores in each stratum, at a place that a hash of row and stratum gives: a chunk costs a
 // memory transaction or two, and no period of the row can line up with the hash.

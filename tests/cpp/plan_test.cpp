@@ -94,9 +94,16 @@ void expect_sound_gpu_plan(const Plan& plan, const Problem& p, const DeviceInfo&
   ASSERT_EQ(plan.grid % plan.cluster_size, 0);
   ASSERT_GE(plan.cluster_size, 1);
   ASSERT_LE(plan.cluster_size, device.max_cluster_size);
-  ASSERT_GE(plan.candidate_capacity, p.k + kernels::kMinRound);
-  ASSERT_LE(plan.candidate_capacity, p.k + kernels::kFullRound);
-  ASSERT_EQ(plan.shared_bytes, kernels::shared_bytes(plan.candidate_capacity));
+  if (plan.stages > 0) {
+    ASSERT_EQ(plan.kernel, Kernel::kPersistent);
+    ASSERT_GE(device.compute_capability, 90);
+    ASSERT_GE(plan.candidate_capacity, p.k + kernels::kMinRingRoom);
+    ASSERT_EQ(plan.shared_bytes, kernels::ring_shared_bytes(plan.candidate_capacity));
+  } else {
+    ASSERT_GE(plan.candidate_capacity, p.k + kernels::kMinRound);
+    ASSERT_LE(plan.candidate_capacity, p.k + kernels::kFullRound);
+    ASSERT_EQ(plan.shared_bytes, kernels::shared_bytes(plan.candidate_capacity));
+  }
   ASSERT_LE(plan.shared_bytes, device.shared_memory_per_block);
   ASSERT_LE(workspace_size(plan), kMaxWorkspaceBytes);
   if (plan.kernel == Kernel::kPersistent) {  // the whole grid is resident at once
