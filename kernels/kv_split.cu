@@ -156,9 +156,9 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
     };
     const int count = detail::merge_candidates(group, load, buffer.scratch->ends[lists.parts - 1], 0, k, 0, row.length,
                                                policy.digits, buffer, operands.statistics);
-    detail::finish_row(group, row, policy, k, 0, count, buffer, out);
+    detail::finish_row(group, row.start, row.length, policy.digits, k, 0, count, buffer, out);
     if (operands.statistics != nullptr && group.thread == 0) {
-      detail::count_row(operands.statistics, row, total, detail::RowWork{});
+      detail::count_row(operands.statistics, row.length, total, detail::RowWork{});
     }
   }
 }

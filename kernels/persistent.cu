@@ -46,106 +46,100 @@ struct RingCta {
 };
 static_assert(2 * sizeof(detail::Slot) + 2 * kRingStages * sizeof(detail::Barrier) <= kRingStateBytes);
 
-// The rows of this CTA that have more than k scores, in turn. Rows that have not are nobody's work but `visit_short`'s.
-class LongRows {
- public:
-  __device__ explicit LongRows(const detail::Operands& operands)
-      : operands_(operands), rows_(detail::live_rows(operands)), next_(blockIdx.x) {}
-
-  template <class VisitShort>
-  __device__ bool advance(detail::Row* row, const VisitShort& visit_short) {
-    while (next_ < rows_) {
-      *row = detail::load_row(operands_, next_);
-      index_ = next_;
-      next_ += gridDim.x;
-      if (row->length > operands_.k) return true;
-      visit_short(*row, index_);
-    }
-    return false;
-  }
-  __device__ bool advance(detail::Row* row) {
-    return advance(row, [](const detail::Row&, std::int64_t) {});
-  }
-  __device__ std::int64_t index() const { return index_; }
-
- private:
-  const detail::Operands& operands_;
-  std::int64_t rows_;
-  std::int64_t next_;
-  std::int64_t index_ = 0;
-};
-
-// The jobs are out of line, so that each has the registers to itself.
-__device__ __noinline__ void produce(RingCta cta, const detail::Operands& operands) {
-  LongRows rows(operands);
-  detail::Row row;
+// Streams the CTA's rows of more than k scores.
+__device__ __forceinline__ void produce(const RingCta& cta, const detail::Operands& operands) {
+  const std::int64_t rows = detail::live_rows(operands);
   unsigned passed = 0;
-  while (rows.advance(&row)) passed = detail::produce_row(cta.ring(), row, passed);
+  for (std::int64_t index = blockIdx.x; index < rows; index += gridDim.x) {
+    const detail::Row row = detail::load_row(operands, index);
+    if (row.length > operands.k) passed = detail::produce_row(cta.ring(), row, passed);
+  }
 }
 
-__device__ __noinline__ void scan(RingCta cta, const detail::Operands& operands, const Policy& policy, int thread) {
+__device__ __forceinline__ void scan(const RingCta& cta, const detail::Operands& operands, const Policy& policy,
+                                     int thread) {
   const ScanGroup group{thread};
   const TightenGroup tighten_group{thread};
-  LongRows rows(operands);
-  detail::Row row;
   unsigned passed = 0;
-  for (int turn = 0; rows.advance(&row); turn ^= 1) {
+  for (int turn = 0;; turn ^= 1) {
     HandOver{kProposedBarrier + turn}.wait();
-    passed = detail::scan_ring(group, tighten_group, cta.ring(), row, passed, operands.k, policy.digits, cta.slot(turn),
+    if (cta.slot(turn)->index < 0) return;
+    passed = detail::scan_ring(group, tighten_group, cta.ring(), passed, operands.k, policy.digits, cta.slot(turn),
                                cta.scanner(turn), operands.statistics);
     HandOver{kScannedBarrier + turn}.arrive();
   }
 }
 
+// The row of a slot whose proposal admitted too few: the selecting warps complete it alone. Out of line: few come here.
 template <View kView>
-__device__ __noinline__ void select(RingCta cta, const detail::Operands& operands, const Policy& policy, int thread) {
+__device__ __noinline__ void complete_alone(SelectGroup group, const detail::Slot* slot, Policy policy, int k,
+                                            detail::CandidateBuffer buffer, std::int32_t* out, Statistics* statistics) {
+  detail::Solo solo;
+  const detail::Row row = slot->row;
+  detail::select_row<kView>(group, solo, row, policy, k, true, buffer, out, statistics);
+}
+
+template <View kView>
+__device__ __forceinline__ void select(const RingCta& cta, const detail::Operands& operands, const Policy& policy,
+                                       int thread) {
   const SelectGroup group{thread};
   const int k = operands.k;
-  LongRows rows(operands);
-  const auto out_of = [&](std::int64_t index) { return operands.out + index * operands.out_row_stride; };
-  const auto propose_next = [&](detail::Row* row, int turn) {
-    const auto write_short = [&](const detail::Row& short_row, std::int64_t index) {
-      detail::write_whole_row(group, short_row, k, out_of(index));
-    };
-    if (!rows.advance(row, write_short)) return false;
-    detail::Boundary boundary;  // admits every score: right where the row fits or has no usable view
-    if (row->length > cta.capacity - detail::kEdgeScores) {
-      boundary = detail::propose<kView>(group, *row, policy.sample, k, cta.selector(turn));
+  const std::int64_t rows = detail::live_rows(operands);
+  std::int64_t index = blockIdx.x;
+
+  // Fills slot `turn` with the next row of more than k scores, writing shorter ones on the way; whether there is one.
+  const auto propose_next = [&](int turn) {
+    detail::Slot* const slot = cta.slot(turn);
+    for (; index < rows; index += gridDim.x) {
+      const detail::Row row = detail::load_row(operands, index);
+      if (row.length <= k) {
+        detail::write_whole_row(group, row, k, operands.out + index * operands.out_row_stride);
+        continue;
+      }
+      detail::Boundary boundary;  // admits every score: right where the row fits or has no usable view
+      if (row.length > cta.capacity - detail::kEdgeScores) {
+        boundary = detail::propose_inline<kView>(group, row, policy.sample, k, cta.selector(turn));
+      }
+      if (group.thread == 0) *slot = {row, index, 0, boundary.primary, 0};
+      break;
     }
-    if (group.thread == 0) {
-      cta.slot(turn)->boundary = boundary.primary;
-      cta.slot(turn)->count = 0;
-    }
+    const bool found = index < rows;
+    if (!found && group.thread == 0) slot->index = -1;
     HandOver{kProposedBarrier + turn}.arrive();
-    return true;
+    index += gridDim.x;
+    return found;
   };
 
-  detail::Row row;
-  bool more = propose_next(&row, 0);
-  for (int turn = 0; more; turn ^= 1) {
-    const std::int64_t index = rows.index();
-    detail::Row next;
-    more = propose_next(&next, turn ^ 1);
+  const auto finish = [&](int turn) {
     HandOver{kScannedBarrier + turn}.wait();
-    const int count = cta.slot(turn)->count;
-    if (count < k) {  // underfilled: this group completes the row alone
-      detail::Solo solo;
-      detail::select_row<kView>(group, solo, row, policy, k, true, cta.selector(turn), out_of(index),
-                                operands.statistics);
-    } else {
-      detail::finish_row(group, row, policy, k, cta.slot(turn)->boundary, count, cta.selector(turn), out_of(index));
-      if (operands.statistics != nullptr && group.thread == 0) {
-        detail::count_row(operands.statistics, row, count, detail::RowWork{});
-      }
+    const detail::Slot* const slot = cta.slot(turn);
+    std::int32_t* const out = operands.out + slot->index * operands.out_row_stride;
+    const int count = slot->count;
+    if (count < k) {
+      complete_alone<kView>(group, slot, policy, k, cta.selector(turn), out, operands.statistics);
+      return;
     }
-    row = next;
+    detail::finish_row_inline(group, slot->row.start, slot->row.length, policy.digits, k, slot->boundary, count,
+                              cta.selector(turn), out);
+    if (operands.statistics != nullptr && group.thread == 0) {
+      detail::count_row(operands.statistics, slot->row.length, count, detail::RowWork{});
+    }
+  };
+
+  bool pending = false;  // a row in the other slot
+  for (int turn = 0;; turn ^= 1) {
+    const bool found = propose_next(turn);
+    if (pending) finish(turn ^ 1);
+    if (!found) return;
+    pending = true;
   }
 }
 #endif
 
 template <View kView>
 __global__ void __launch_bounds__(kRingBlock, 1)
-    ring_kernel(const detail::Operands operands, const Policy policy, const int capacity) {
+    ring_kernel(const __grid_constant__ detail::Operands operands, const __grid_constant__ Policy policy,
+                const int capacity) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char shared_ring[];
   const RingCta cta{shared_ring, capacity};

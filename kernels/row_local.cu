@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kRowLocalBlock, 1)
     detail::write_best_of(group, scores, row, k, kth, reinterpret_cast<std::int32_t*>(buffer.candidates), out,
                           buffer.scratch);
     if (operands.statistics != nullptr && group.thread == 0) {
-      detail::count_row(operands.statistics, row, row.length, detail::RowWork{});
+      detail::count_row(operands.statistics, row.length, row.length, detail::RowWork{});
     }
   }
 }

@@ -27,8 +27,8 @@ __device__ void write_whole_row(const Group& group, const Row& row, int k, std::
 
 // The columns of the k candidates >= kth. A warp reserves room for all it takes of a few candidates with one atomic.
 template <class Group>
-__device__ __noinline__ void write_best(Group group, std::int32_t start, const std::uint64_t* candidates, int count,
-                                        std::uint64_t kth, std::int32_t* out, Scratch* scratch) {
+__device__ __forceinline__ void write_best(const Group& group, std::int32_t start, const std::uint64_t* candidates,
+                                           int count, std::uint64_t kth, std::int32_t* out, Scratch* scratch) {
   constexpr int kAtOnce = 4;
   group.sync();
   if (group.thread == 0) scratch->count = 0;

@@ -57,8 +57,11 @@ __device__ __forceinline__ unsigned produce_row(const Ring& ring, const Row& row
   return passed;
 }
 
-// What the scan and the selector pass each other of a row: one slot is scanned while the other is refined.
+// What the scan and the selector pass each other of a row: one slot is scanned while the other is refined. It lives in
+// shared memory, and so does what they would otherwise carry in registers from phase to phase.
 struct Slot {
+  Row row;
+  std::int64_t index;      // of the row; -1 after the last
   std::uint64_t kth;       // of the last tightening
   std::uint32_t boundary;  // the lowest key to admit
   int count;               // candidates
@@ -88,11 +91,11 @@ struct ScanProgress {
 };
 
 // Scans stages until the row's `quads` are done or what a warp admits finds no room; first_index is the index of the
-// row's first quad. Out of line, so that it has the registers to itself.
+// row's first quad.
 template <class Group>
-__device__ __noinline__ ScanProgress scan_stages(Group group, Ring ring, ScanProgress progress, int quads,
-                                                 int first_index, Admission admission, std::uint64_t* candidates,
-                                                 int* count, int capacity) {
+__device__ __forceinline__ ScanProgress scan_stages(const Group& group, const Ring& ring, ScanProgress progress,
+                                                    int quads, int first_index, const Admission& admission,
+                                                    std::uint64_t* candidates, int* count, int capacity) {
   constexpr int kQuads = kStageQuads / Group::kSize;
   static_assert(kQuads * Group::kSize == kStageQuads && kQuads <= 8);
   for (; progress.begin < quads; progress.begin += kStageQuads, ++progress.passed) {
@@ -138,12 +141,26 @@ __device__ __noinline__ ScanProgress scan_stages(Group group, Ring ring, ScanPro
   return progress;
 }
 
-// Scans a row from the ring into the buffer's candidates; returns the stages passed. All threads of `group` call;
-// `tighten_group` is its first threads, as many as a histogram search takes.
+// Keeps the k best of a full buffer. Out of line: few rows come here.
+template <class Group>
+__device__ __noinline__ void tighten(Group group, int k, std::uint32_t floor, int length, Digits digits, Slot* slot,
+                                     CandidateBuffer buffer, int capacity) {
+  const std::uint64_t kth =
+      kth_best(group, buffer.candidates, capacity, k, floor, length, digits, buffer.histogram, buffer.scratch);
+  keep_best(group, buffer.candidates, capacity, kth, buffer.scratch);
+  if (group.thread == 0) {
+    slot->count = k;
+    slot->kth = kth;
+  }
+}
+
+// Scans the slot's row from the ring into the buffer's candidates; returns the stages passed. All threads of `group`
+// call; `tighten_group` is its first threads, as many as a histogram search takes.
 template <class Group, class TightenGroup>
-__device__ unsigned scan_ring(const Group& group, const TightenGroup& tighten_group, const Ring& ring, const Row& row,
-                              unsigned passed, int k, Digits digits, Slot* slot, const CandidateBuffer& buffer,
-                              Statistics* statistics) {
+__device__ __forceinline__ unsigned scan_ring(const Group& group, const TightenGroup& tighten_group, const Ring& ring,
+                                              unsigned passed, int k, Digits digits, Slot* slot,
+                                              const CandidateBuffer& buffer, Statistics* statistics) {
+  const Row row = slot->row;
   const int capacity = buffer.capacity - kEdgeScores;
   std::uint32_t floor = slot->boundary;
   Admission admission = Admission::at_least(floor);
@@ -154,14 +171,8 @@ __device__ unsigned scan_ring(const Group& group, const TightenGroup& tighten_gr
                            &slot->count, capacity);
     if (!group.sync_or(progress.begin < row.quads)) break;
     if (group.thread < TightenGroup::kSize) {
-      const std::uint64_t kth = kth_best(tighten_group, buffer.candidates, capacity, k, floor, row.length, digits,
-                                         buffer.histogram, buffer.scratch);
-      keep_best(tighten_group, buffer.candidates, capacity, kth, buffer.scratch);
-      if (group.thread == 0) {
-        slot->count = k;
-        slot->kth = kth;
-        if (statistics != nullptr) atomicAdd(counter(&statistics->tightened), 1ULL);
-      }
+      tighten(tighten_group, k, floor, row.length, digits, slot, buffer, capacity);
+      if (statistics != nullptr && group.thread == 0) atomicAdd(counter(&statistics->tightened), 1ULL);
     }
     group.sync();
     floor = composite_key(slot->kth);

@@ -23,12 +23,10 @@ struct Boundary {
   bool usable = false;
 };
 
-// These phases are out of line, and so take their operands by value: what a scan keeps in registers stays there.
-
 // The paper's proposal: every stride-th score from the row's phase, 11-bit fp16 coarse keys, inclusive bin endpoints.
 template <class Group>
-__device__ __noinline__ Boundary propose_strided(Group group, Row row, SamplePolicy policy, int k, int* histogram,
-                                                 Scratch* scratch) {
+__device__ __forceinline__ Boundary propose_strided(const Group& group, const Row& row, SamplePolicy policy, int k,
+                                                    int* histogram, Scratch* scratch) {
   const StridedView view = strided_view(policy, row.length, k, row.seed);
   if (!view.usable()) return {};
   clear_histogram(group, histogram);
@@ -47,8 +45,8 @@ __device__ __noinline__ Boundary propose_strided(Group group, Row row, SamplePol
 // scores have. That key is the lowest of the maxima of disjoint subsets of the sample: with at least `rank` subsets,
 // at least `rank` samples reach it. The sample waits in `stage`, shared memory for `room` keys.
 template <class Group>
-__device__ __noinline__ Boundary propose_hashed(Group group, Row row, SamplePolicy policy, int k, int* histogram,
-                                                Scratch* scratch, std::uint32_t* stage, int room) {
+__device__ __forceinline__ Boundary propose_hashed(const Group& group, const Row& row, SamplePolicy policy, int k,
+                                                   int* histogram, Scratch* scratch, std::uint32_t* stage, int room) {
   policy.max_samples = min(policy.max_samples, room);
   const HashedView view = hashed_view(policy, row.length, row.quads, k);
   if (!view.usable()) return {};
@@ -68,8 +66,8 @@ __device__ __noinline__ Boundary propose_hashed(Group group, Row row, SamplePoli
     float4 scores[kInFlight];
 #pragma unroll
     for (int i = 0; i < kInFlight; ++i) {
-      const int quad = base + i * Group::kSize;
-      if (quad < quads) scores[i] = load_streaming(row.quad(view.quad(quad, row.seed)));
+      const int quad = min(base + i * Group::kSize, quads - 1);  // unconditional loads are in flight together
+      scores[i] = load_streaming(row.quad(view.quad(quad, row.seed)));
     }
 #pragma unroll
     for (int i = 0; i < kInFlight; ++i) {
@@ -119,7 +117,7 @@ __device__ __noinline__ Boundary propose_hashed(Group group, Row row, SamplePoli
 }
 
 // The exact coarse boundary (sections 4.3 and 5.2): the coarse bin that holds rank k of all valid scores. Each of the
-// owner's members counts its part.
+// owner's members counts its part. Out of line, and so by value: what a scan keeps in registers stays there.
 template <class Group, class Owner>
 __device__ __noinline__ std::uint32_t exact_coarse_boundary(Group group, Owner owner, Row part, int k, int* histogram,
                                                             Scratch* scratch) {

@@ -17,9 +17,10 @@
 
 namespace hpctopk::detail {
 
+// Phase 1 as the view says.
 template <View kView, class Group>
-__device__ __forceinline__ Boundary propose(const Group& group, const Row& row, const SamplePolicy& policy, int k,
-                                            const CandidateBuffer& buffer) {
+__device__ __forceinline__ Boundary propose_inline(const Group& group, const Row& row, const SamplePolicy& policy,
+                                                   int k, const CandidateBuffer& buffer) {
   if constexpr (kView == View::kStrided) {
     return propose_strided(group, row, policy, k, buffer.histogram, buffer.scratch);
   } else if constexpr (kView == View::kHashed) {
@@ -30,6 +31,12 @@ __device__ __forceinline__ Boundary propose(const Group& group, const Row& row, 
   }
 }
 
+// The same out of line, and so by value: what a scan keeps in registers stays there.
+template <View kView, class Group>
+__device__ __noinline__ Boundary propose(Group group, Row row, SamplePolicy policy, int k, CandidateBuffer buffer) {
+  return propose_inline<kView>(group, row, policy, k, buffer);
+}
+
 // What selecting a row took, for the counters.
 struct RowWork {
   int passes = 1;  // over the complete row
@@ -37,22 +44,30 @@ struct RowWork {
   bool recovered = false;
 };
 
-__device__ __forceinline__ void count_row(Statistics* statistics, const Row& row, int candidates, const RowWork& work) {
+__device__ __forceinline__ void count_row(Statistics* statistics, int length, int candidates, const RowWork& work) {
   atomicAdd(counter(&statistics->rows), 1ULL);
   atomicAdd(counter(&statistics->candidates), static_cast<unsigned long long>(candidates));
   atomicAdd(counter(&statistics->rescued), static_cast<unsigned long long>(work.rescued));
   atomicAdd(counter(&statistics->recovered), static_cast<unsigned long long>(work.recovered));
-  atomicAdd(counter(&statistics->scores_read), static_cast<unsigned long long>(work.passes) * row.length);
+  atomicAdd(counter(&statistics->scores_read), static_cast<unsigned long long>(work.passes) * length);
 }
 
 // Phase 3 and the output: the k best of the buffer's candidates, which all have keys >= floor.
 template <class Group>
-__device__ void finish_row(const Group& group, const Row& row, const Policy& policy, int k, std::uint32_t floor,
-                           int count, const CandidateBuffer& buffer, std::int32_t* out) {
-  const std::uint64_t kth = count == k ? 0
-                                       : kth_best(group, buffer.candidates, count, k, floor, row.length, policy.digits,
-                                                  buffer.histogram, buffer.scratch);
-  write_best(group, row.start, buffer.candidates, count, kth, out, buffer.scratch);
+__device__ __forceinline__ void finish_row_inline(const Group& group, int start, int length, Digits digits, int k,
+                                                  std::uint32_t floor, int count, const CandidateBuffer& buffer,
+                                                  std::int32_t* out) {
+  const CandidateList<Group> list{group, buffer.candidates, count};
+  const std::uint64_t kth =
+      count == k ? 0 : kth_best_of(group, list, k, floor, length, digits, buffer.histogram, buffer.scratch);
+  write_best(group, start, buffer.candidates, count, kth, out, buffer.scratch);
+}
+
+// The same out of line.
+template <class Group>
+__device__ __noinline__ void finish_row(Group group, int start, int length, Digits digits, int k, std::uint32_t floor,
+                                        int count, CandidateBuffer buffer, std::int32_t* out) {
+  finish_row_inline(group, start, length, digits, k, floor, count, buffer, out);
 }
 
 // Selects the k best columns of a row of more than k scores into `out`, starting from the secondary boundary where
@@ -77,21 +92,22 @@ __device__ void select_row(const Group& group, Owner& owner, const Row& row, con
       boundary.primary = exact_boundary();
     }
   }
-  const auto scan = [&] { return scan_row(group, part, boundary.primary, k, policy.digits, buffer, statistics); };
-  int count = scan();
-  int total = owner.total(group, buffer.scratch, count);
-  while (total < k) {  // section 4.3, underfilled views: first the secondary boundary, then the exact one
+  int count;
+  int total;
+  while (true) {
+    count = scan_row(group, part, boundary.primary, k, policy.digits, buffer, statistics);
+    total = owner.total(group, buffer.scratch, count);
+    if (total >= k) break;
+    // Section 4.3, underfilled views: first the secondary boundary, then the exact one.
     work.recovered = work.rescued || boundary.secondary == boundary.primary;
     work.rescued = !work.recovered;
     work.passes += work.recovered ? 2 : 1;
     boundary.primary = work.recovered ? exact_boundary() : boundary.secondary;
-    count = scan();
-    total = owner.total(group, buffer.scratch, count);
   }
   count = owner.gather(group, row, total, count, k, boundary.primary, policy.digits, buffer, statistics);
   if (!owner.finishes()) return;
-  finish_row(group, row, policy, k, boundary.primary, count, buffer, out);
-  if (statistics != nullptr && group.thread == 0) count_row(statistics, row, total, work);
+  finish_row(group, row.start, row.length, policy.digits, k, boundary.primary, count, buffer, out);
+  if (statistics != nullptr && group.thread == 0) count_row(statistics, row.length, total, work);
 }
 
 static_assert(kBins * sizeof(int) == kernels::kHistogramBytes && sizeof(Scratch) <= kernels::kScratchBytes);
