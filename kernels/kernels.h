@@ -55,9 +55,10 @@ inline constexpr std::int32_t kSplitBlock = 1024;    // threads; one CTA an SM
 inline constexpr std::int32_t kClusterBlock = 1024;  // threads; one CTA an SM
 inline constexpr std::int32_t kMaxParts = 128;       // of a row
 
-// Workspace of the KV-split mapping: a list of k candidates and its two lengths for every part of every row.
+inline constexpr std::int64_t kListSizeBytes = 12;
+// Workspace of the KV-split mapping: a list of k candidates and what is known of it for every part of every row.
 constexpr std::int64_t split_workspace_bytes(std::int64_t num_rows, std::int32_t parts, std::int32_t k) {
-  return num_rows * parts * (kCandidateBytes * k + 2 * std::int64_t{sizeof(std::int32_t)});
+  return num_rows * parts * (kCandidateBytes * k + kListSizeBytes);
 }
 
 int launch_persistent(const Plan& plan, const Arguments& arguments, Stream stream);

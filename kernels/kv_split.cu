@@ -19,19 +19,27 @@ using Group = detail::Group<kSplitBlock>;
 // The lists of all parts. A part may always be cut to its own k best. What equals the boundary comes last in a list: on
 // a plateau every part has up to k of those, and the row needs them of its first parts alone.
 struct Lists {
+  struct Size {
+    int above;               // candidates above the boundary
+    int equal;               // and equal to it
+    std::uint32_t boundary;  // no candidate is below
+  };
+
   std::uint64_t* candidates;  // [max_rows * parts, k]
-  int2* counts;               // [max_rows * parts]: above the boundary, equal to it
+  Size* sizes;                // [max_rows * parts]
   int parts;                  // of a row
+
+  static_assert(sizeof(Size) == kListSizeBytes);
 
   __host__ __device__ static Lists in(void* workspace, std::int64_t max_rows, int parts, int k) {
     auto* const candidates = static_cast<std::uint64_t*>(workspace);
-    return {candidates, reinterpret_cast<int2*>(candidates + max_rows * parts * k), parts};
+    return {candidates, reinterpret_cast<Size*>(candidates + max_rows * parts * k), parts};
   }
 };
 
 // Writes the buffer's `count` candidates to `list`, those above the boundary first.
 __device__ void publish(const Group& group, const detail::CandidateBuffer& buffer, int count, std::uint32_t boundary,
-                        std::uint64_t* list, int2* counts) {
+                        std::uint64_t* list, Lists::Size* size) {
   detail::Scratch* const scratch = buffer.scratch;
   group.sync();
   if (group.thread == 0) scratch->count = scratch->listed = 0;
@@ -44,7 +52,7 @@ __device__ void publish(const Group& group, const detail::CandidateBuffer& buffe
   if (group.lane() == 0) atomicAdd(&scratch->count, mine);
   group.sync();
   const int above = scratch->count;
-  if (group.thread == 0) *counts = make_int2(above, count - above);
+  if (group.thread == 0) *size = {above, count - above, boundary};
   group.sync();
   if (group.thread == 0) scratch->count = 0;
   group.sync();
@@ -62,19 +70,22 @@ __device__ void publish(const Group& group, const detail::CandidateBuffer& buffe
 
 // Sets scratch->ends to what the row needs of its lists: everything above the boundary and, where that is less than k,
 // what equals it in as many of the first parts as it takes. Returns the candidates of all lists, needed or not.
-__device__ int end_needed_lists(const Group& group, detail::Scratch* scratch, const int2* counts, int parts, int k) {
+__device__ int end_needed_lists(const Group& group, detail::Scratch* scratch, const Lists::Size* sizes, int parts,
+                                int k) {
   static_assert(kMaxParts % detail::kWarpSize == 0);
   constexpr int kPerLane = kMaxParts / detail::kWarpSize;
   group.sync();
-  int2 mine[kPerLane];
+  int mine_above[kPerLane];
+  int mine_equal[kPerLane];
   int above = 0;
   int equal = 0;
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     const int part = group.lane() + i * detail::kWarpSize;
-    mine[i] = part < parts ? __ldcg(counts + part) : make_int2(0, 0);
-    above += mine[i].x;
-    equal += mine[i].y;
+    mine_above[i] = part < parts ? __ldcg(&sizes[part].above) : 0;
+    mine_equal[i] = part < parts ? __ldcg(&sizes[part].equal) : 0;
+    above += mine_above[i];
+    equal += mine_equal[i];
   }
   above = __reduce_add_sync(detail::kFullWarp, above);
   equal = __reduce_add_sync(detail::kFullWarp, equal);
@@ -84,9 +95,10 @@ __device__ int end_needed_lists(const Group& group, detail::Scratch* scratch, co
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int part = group.lane() + i * detail::kWarpSize;
-      const int equal_end = equal_before + detail::inclusive_scan(mine[i].y, group.lane());
-      const bool needs_equal = above + equal_end - mine[i].y < k;
-      const int end = end_before + detail::inclusive_scan(mine[i].x + (needs_equal ? mine[i].y : 0), group.lane());
+      const int equal_end = equal_before + detail::inclusive_scan(mine_equal[i], group.lane());
+      const bool needs_equal = above + equal_end - mine_equal[i] < k;
+      const int end =
+          end_before + detail::inclusive_scan(mine_above[i] + (needs_equal ? mine_equal[i] : 0), group.lane());
       if (part < parts) scratch->ends[part] = end;
       equal_before = __shfl_sync(detail::kFullWarp, equal_end, detail::kWarpSize - 1);
       end_before = __shfl_sync(detail::kFullWarp, end, detail::kWarpSize - 1);
@@ -121,7 +133,7 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
       detail::keep_best(group, buffer.candidates, count, kth, buffer.scratch);
       count = k;
     }
-    publish(group, buffer, count, boundary.primary, lists.candidates + unit * k, lists.counts + unit);
+    publish(group, buffer, count, boundary.primary, lists.candidates + unit * k, lists.sizes + unit);
   }
 }
 
@@ -143,20 +155,21 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
       continue;
     }
     const std::int64_t first = index * lists.parts;
-    const int total = end_needed_lists(group, buffer.scratch, lists.counts + first, lists.parts, k);
+    const int total = end_needed_lists(group, buffer.scratch, lists.sizes + first, lists.parts, k);
     if (total < k) {  // underfilled: this CTA completes the row alone
       detail::Solo solo;
       detail::select_row<kView>(group, solo, row, policy, k, true, buffer, out, operands.statistics);
       continue;
     }
+    const std::uint32_t boundary = __ldcg(&lists.sizes[first].boundary);
     const auto load = [&](int i) {
       const detail::ListEntry entry = detail::find_entry(buffer.scratch, lists.parts, i);
       return static_cast<std::uint64_t>(__ldcg(reinterpret_cast<const unsigned long long*>(lists.candidates) +
                                                (first + entry.list) * k + entry.index));
     };
-    const int count = detail::merge_candidates(group, load, buffer.scratch->ends[lists.parts - 1], 0, k, 0, row.length,
-                                               policy.digits, buffer, operands.statistics);
-    detail::finish_row(group, row.start, row.length, policy.digits, k, 0, count, buffer, out);
+    const int count = detail::merge_candidates(group, load, buffer.scratch->ends[lists.parts - 1], 0, k, boundary,
+                                               row.length, policy.digits, buffer, operands.statistics);
+    detail::finish_row(group, row.start, row.length, policy.digits, k, boundary, count, buffer, out);
     if (operands.statistics != nullptr && group.thread == 0) {
       detail::count_row(operands.statistics, row.length, total, detail::RowWork{});
     }

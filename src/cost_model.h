@@ -30,8 +30,10 @@ inline constexpr TurnCost kStreamedRow{8.5, 0.34};
 // 58 us a row at 8192 x 128K, 104 at 2048 x 256K and 353 at 512 x 1M.
 inline constexpr TurnCost kLoadsAlone{11, 0.22};
 inline constexpr TurnCost kLoadsPaired{16, 0.325};
-// Persistent on the ring: 34 us a row at 8192 x 128K, 52 at 2048 x 256K, 152 at 512 x 1M.
-inline constexpr TurnCost kRing{17, 0.13};
+// Persistent on the ring: 80 us a row at 512 x 512K, 141 at 512 x 1M; the first proposal and the last refinement,
+// beside no scan, add to a launch: 26, 30 and 36 us at 1, 64 and 128 x 128K.
+inline constexpr TurnCost kRing{6, 0.135};
+inline constexpr double kRingEndsUs = 4;
 // Cluster: 27, 23 and 20 us at 1 x 128K on 2, 4 and 8 CTAs; 107, 62, 42 and 33 at 1 x 1M on 2 to 16.
 inline constexpr TurnCost kClusterPart{14.5, 0.185};
 // A CTA more in the cluster adds its list to the merge and its arrival to the barriers.

@@ -126,6 +126,7 @@ Proposal persistent_ring(const Request& request) {
   set_cost(cost::launch_cost(device, cost::kRing, problem.num_rows, static_cast<double>(problem.num_columns),
                              device.num_sms),
            &proposal, "row(s)");
+  if (problem.num_rows > 0) proposal.cost_us += cost::kRingEndsUs;
   return proposal;
 }
 

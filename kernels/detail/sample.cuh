@@ -59,7 +59,7 @@ __device__ __forceinline__ Boundary propose_hashed(const Group& group, const Row
     scratch->high_key = 0;
   }
 
-  constexpr int kInFlight = 4;  // quads
+  constexpr int kInFlight = 2;  // quads
   std::uint32_t highest = 0;
   std::uint32_t lowest = kNanKey;
   for (int base = group.thread; base < quads; base += kInFlight * Group::kSize) {
