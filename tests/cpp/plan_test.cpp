@@ -256,9 +256,26 @@ TEST(MakePlan, PrefersRowLocalForShortRowsAndPersistentForLong) {
   }
 }
 
-TEST(MakePlan, PersistentFillsTheDeviceTwice) {
+TEST(MakePlan, PersistentStreamsThroughARingOneCtaAnSm) {
   PlanOptions options;
   options.kernel = Kernel::kPersistent;
+  Plan plan;
+  ASSERT_TRUE(make_plan(problem(8192, 1048576, 0, 2048), named("h200"), options, &plan).ok());
+  EXPECT_EQ(plan.grid, 132);
+  EXPECT_EQ(plan.stages, kernels::kRingStages);
+  EXPECT_EQ(plan.block, kernels::kRingBlock);
+  for (const char* device : {"a100", "rtx5090"}) {  // no bulk copies; no room for the stages
+    ASSERT_TRUE(make_plan(problem(8192, 1048576, 0, 2048), named(device), options, &plan).ok());
+    EXPECT_EQ(plan.stages, 0) << device;
+  }
+}
+
+TEST(MakePlan, PersistentOnLoadsFillsTheDeviceTwice) {
+  Policy loads = default_policy();
+  loads.pipeline = Pipeline::kLoads;
+  PlanOptions options;
+  options.kernel = Kernel::kPersistent;
+  options.policy = &loads;
   Plan plan;
   ASSERT_TRUE(make_plan(problem(8192, 131072, 0, 2048), named("h200"), options, &plan).ok());
   EXPECT_EQ(plan.grid, 264);
