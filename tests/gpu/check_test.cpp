@@ -44,7 +44,7 @@ class CheckTest : public GpuTest {
 
   // A call with the right answer of `pattern` in `out`; row 3 is shorter than k and row 4 not live.
   std::unique_ptr<Call> answered(const Pattern& pattern) {
-    std::unique_ptr<Call> call = call_for({Kernel::kAuto, false}, {kRows, 1000, kK}, {1, 3, kOutStride - kK});
+    std::unique_ptr<Call> call = call_for({Kernel::kAuto}, {kRows, 1000, kK}, {1, 3, kOutStride - kK});
     call->set_lengths(std::vector<std::int32_t>{1000, 700, kK + 1, kK - 5, 1000});
     call->set_row_starts(std::vector<std::int32_t>{0, 300, 17, 4, 0});
     call->set_num_rows(kRows - 1);
@@ -77,7 +77,7 @@ TEST_F(CheckTest, AcceptsTheSortedAnswerOfEveryFill) {
 
 TEST_F(CheckTest, DrawsTheCountsOfAPattern) {
   for (std::int32_t place = 0; place < static_cast<std::int32_t>(Place::kCount); ++place) {
-    std::unique_ptr<Call> call = call_for({Kernel::kAuto, false}, {2, 1000, kK});
+    std::unique_ptr<Call> call = call_for({Kernel::kAuto}, {2, 1000, kK});
     call->fill({Fill::kZero, {Fill::kInfinity, 123}, {Fill::kOne, 45}, static_cast<Place>(place)}, 7);
     for (std::int64_t row = 0; row < 2; ++row) {
       const std::vector<float> scores = call->scores_row(row);

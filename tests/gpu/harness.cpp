@@ -204,7 +204,7 @@ std::vector<cudaGraphNodeType> Graph::node_types() const {
 // Fixtures
 
 std::ostream& operator<<(std::ostream& stream, const Mapping& mapping) {
-  return stream << hpctopk::to_string(mapping.kernel) << (mapping.paper ? "_paper" : "_default");
+  return stream << hpctopk::to_string(mapping.kernel) << '_' << mapping.policy;
 }
 
 void GpuTest::SetUp() {
@@ -223,10 +223,12 @@ void GpuTest::SetUp() {
 }
 
 std::optional<Plan> GpuTest::plan_for(const Mapping& mapping, const Shape& shape, const Layout& layout) {
-  const Policy paper = paper_policy();
+  const std::string name = mapping.policy;
+  Policy policy = name == "paper" ? paper_policy() : default_policy();
+  if (name == "loads") policy.pipeline = Pipeline::kLoads;
   PlanOptions options;
   options.kernel = mapping.kernel;
-  options.policy = mapping.paper ? &paper : nullptr;
+  options.policy = &policy;
   Problem problem;
   problem.num_rows = shape.m;
   problem.num_columns = shape.n;
@@ -261,8 +263,9 @@ std::vector<Mapping> mappings() {
   for (int i = 0; i < kNumKernels; ++i) {
     const auto kernel = static_cast<Kernel>(i);
     if (kernel == Kernel::kAuto || kernel == Kernel::kCpu) continue;
-    all.push_back({kernel, false});
-    all.push_back({kernel, true});
+    all.push_back({kernel, "default"});
+    all.push_back({kernel, "paper"});
+    if (kernel == Kernel::kPersistent) all.push_back({kernel, "loads"});
   }
   return all;
 }

@@ -177,10 +177,10 @@ class Graph {
   cudaGraphExec_t executable_ = nullptr;
 };
 
-// A kernel and a policy.
+// A kernel and a policy by its name: default, paper, or loads for the default on vector loads alone.
 struct Mapping {
   Kernel kernel = Kernel::kAuto;
-  bool paper = false;  // paper_policy() instead of default_policy()
+  const char* policy = "default";
 };
 
 std::ostream& operator<<(std::ostream& stream, const Mapping& mapping);  // "row_local_paper"
@@ -208,7 +208,7 @@ class GpuTest : public testing::Test {
   std::string refusal_;  // the planner's last
 };
 
-// Every GPU kernel that the header names, with both policies.
+// Every GPU kernel that the header names, with the default policy and the paper's, and each pipeline of persistent.
 std::vector<Mapping> mappings();
 
 // Runs once for each mapping; skips, naming the planner's reason, where it refused every shape of the test.
