@@ -3,6 +3,7 @@
 
 option(HPCTOPK_BUILD_TESTS "Build the tests (GoogleTest from the system)" ${PROJECT_IS_TOP_LEVEL})
 option(HPCTOPK_BUILD_PYTHON "Build the Python extension modules" OFF)
+option(HPCTOPK_BUILD_BENCHMARKS "Build the native module of `hpc bench` (needs HPCTOPK_BUILD_PYTHON and CUDA)" OFF)
 option(HPCTOPK_INSTALL "Install the libraries, the header and the package files" ${PROJECT_IS_TOP_LEVEL})
 option(HPCTOPK_WARNINGS_AS_ERRORS "Treat compiler warnings as errors" ${PROJECT_IS_TOP_LEVEL})
 option(HPCTOPK_SANITIZE "Build host code with AddressSanitizer and UndefinedBehaviorSanitizer" OFF)
