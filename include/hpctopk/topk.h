@@ -135,12 +135,12 @@ enum class View : std::int32_t {
 // rank that leaves `sigmas` standard deviations of sampling error (hashed view).
 struct SamplePolicy {
   View view = View::kHashed;
-  std::int32_t stride = 32;         // scores of the row for each sample
+  std::int32_t stride = 32;          // scores of the row for each sample
   std::int32_t max_samples = 16384;  // hashed view: longer rows are sampled more thinly
-  std::int32_t chunk = 8;           // hashed view: consecutive samples, a power of two from 4 to 256
-  float rank_margin = 1.5F;         // strided view: rho, the primary boundary's rank / k
-  float rescue_margin = 1.75F;      // strided view: the secondary boundary's rank / k
-  float sigmas = 4.0F;              // hashed view: the primary boundary's margin; the secondary's is twice that
+  std::int32_t chunk = 8;            // hashed view: consecutive samples, a power of two from 4 to 256
+  float rank_margin = 1.5F;          // strided view: rho, the primary boundary's rank / k
+  float rescue_margin = 1.75F;       // strided view: the secondary boundary's rank / k
+  float sigmas = 4.0F;               // hashed view: the primary boundary's margin; the secondary's is twice that
 };
 
 // How Phase 3 splits the ordered key into digits (section 4.4).
@@ -188,7 +188,7 @@ struct Plan {
   std::int32_t ctas_per_row = 1;         // parts of a row
   std::int32_t cluster_size = 1;         // CTAs of a cluster
   bool programmatic_dependence = false;  // kernels of one launch overlap where the device can
-  std::int32_t stages = 0;              // of a CTA's ring of bulk copies; 0: plain loads
+  std::int32_t stages = 0;               // of a CTA's ring of bulk copies; 0: plain loads
   std::int32_t candidate_capacity = 0;   // (key, index) pairs a CTA can hold
   std::int64_t shared_bytes = 0;         // dynamic shared memory of a CTA
   std::int64_t workspace_bytes = 0;
