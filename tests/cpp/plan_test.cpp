@@ -397,8 +397,11 @@ TEST(Describe, SaysWhatWasChosenAndWhatWasNot) {
   const std::size_t length = describe(plan, buffer, sizeof buffer);
   const std::string text = buffer;
   EXPECT_EQ(length, text.size());
-  for (const char* part : {"rows 512, columns 131072, row stride 131080, k 2048", "persistent", "row_local",
-                           "not built in this version", "grid 264, block 512", "workspace     0 bytes", "hashed"}) {
+  const std::string launch = "grid " + std::to_string(plan.grid) + ", block " + std::to_string(plan.block);
+  for (const std::string& part :
+       {std::string("rows 512, columns 131072, row stride 131080, k 2048"), launch, std::string("* persistent"),
+        std::string("row_local"), std::string("the device is not a CPU"), std::string("workspace     0 bytes"),
+        std::string("hashed")}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << '\n' << text;
   }
 }
