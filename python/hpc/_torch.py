@@ -74,6 +74,14 @@ _fragment.impl("topk", _topk, "CompositeImplicitAutograd")
 _fragment.impl("topk.out", _topk_out, "CompositeImplicitAutograd")
 
 
+def _check_fake(scores: torch.Tensor, **operands: torch.Tensor | None) -> None:
+    """The checks of tensors that have no memory: what is traced, and what is on the meta device."""
+    torch._check(scores.dim() == 2, lambda: f"scores.ndim = {scores.dim()}: must be 2")
+    for name, operand in operands.items():
+        if operand is not None and operand.device != scores.device:
+            raise RuntimeError(f"{name}.device = {operand.device}: must be {scores.device}, that of scores")
+
+
 @torch.library.register_fake("hpc::_topk", lib=_fragment)
 def _topk_fake(
     scores: torch.Tensor,
@@ -83,7 +91,7 @@ def _topk_fake(
     num_rows: torch.Tensor | None,
     mapping: str,
 ) -> torch.Tensor:
-    torch._check(scores.dim() == 2, lambda: f"scores.ndim = {scores.dim()}: must be 2")
+    _check_fake(scores, lengths=lengths, row_starts=row_starts, num_rows=num_rows)
     return scores.new_empty((scores.shape[0], k), dtype=torch.int32)
 
 
@@ -99,7 +107,7 @@ def _topk_out_fake(
     out: torch.Tensor,
     workspace: torch.Tensor,
 ) -> None:
-    torch._check(scores.dim() == 2, lambda: f"scores.ndim = {scores.dim()}: must be 2")
+    _check_fake(scores, lengths=lengths, row_starts=row_starts, num_rows=num_rows, out=out, workspace=workspace)
 
 
 @torch.library.register_fake("hpc::topk_counted", lib=_fragment)

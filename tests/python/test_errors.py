@@ -25,10 +25,14 @@ def arguments():
     }
 
 
-def shared(made):
-    """out in the memory of scores."""
-    made["out"] = made["scores"].view(np.int32)[:, :K]
-    return made
+def shared_with(name, view):
+    """out in the memory of another argument."""
+
+    def share(made):
+        memory = np.full((ROWS, COLUMNS), SEVEN, np.int32)
+        return {**made, "out": memory[:, :K], name: view(memory)}
+
+    return share
 
 
 # What to change, the error of hpc.topk, its message as a regular expression.
@@ -122,7 +126,48 @@ BAD = {
         r"kernel = fast: must be one of auto, persistent, kv_split, row_local, cluster, fallback, cpu",
     ),
     "kernel of another device": ({"kernel": "row_local"}, ValueError, r"kernel = row_local: .*CPU"),
-    "out in scores": (shared, ValueError, r"out = 0x\w+: its \d+ bytes must not overlap the \d+ bytes of scores at"),
+    "row_starts 2-D": ({"row_starts": np.zeros((ROWS, 1), np.int32)}, ValueError, r"row_starts\.ndim = 2: must be 1"),
+    "row_starts apart": (
+        {"row_starts": np.zeros(2 * ROWS, np.int32)[::2]},
+        ValueError,
+        r"row_starts\.strides\[0\] = 2 elements: must be 1",
+    ),
+    "out 1-D": ({"out": np.full(ROWS * K, SEVEN, np.int32)}, ValueError, r"out\.ndim = 1: must be 2"),
+    "out wide": (
+        {"out": np.full((ROWS, K + 1), SEVEN, np.int32)},
+        ValueError,
+        r"out\.shape = \[4, 9\]: must be \[4, 8\]: rows of scores by k",
+    ),
+    "out of overlapping rows": (
+        {"out": np.lib.stride_tricks.as_strided(np.full(64, SEVEN, np.int32), (ROWS, K), (16, 4))},
+        ValueError,
+        r"out\.strides\[0\] = 4 elements: must be at least the row's 8: rows do not overlap",
+    ),
+    "workspace apart": (
+        {"workspace": np.zeros(64, np.uint8)[::2]},
+        ValueError,
+        r"workspace\.strides\[0\] = 2 elements: must be 1",
+    ),
+    "out in scores": (
+        shared_with("scores", lambda memory: memory.view(np.float32)),
+        ValueError,
+        r"out = 0x\w+: its \d+ bytes must not overlap the \d+ bytes of scores at",
+    ),
+    "out in lengths": (
+        shared_with("lengths", lambda memory: memory[1, :ROWS]),
+        ValueError,
+        r"out = 0x\w+: its \d+ bytes must not overlap the 16 bytes of lengths at",
+    ),
+    "out in row_starts": (
+        shared_with("row_starts", lambda memory: memory[0, :ROWS]),
+        ValueError,
+        r"out = 0x\w+: its \d+ bytes must not overlap the 16 bytes of row_starts at",
+    ),
+    "out in num_rows": (
+        shared_with("num_rows", lambda memory: memory[-1, K - 1 : K]),
+        ValueError,
+        r"out = 0x\w+: its \d+ bytes must not overlap the 4 bytes of num_rows at",
+    ),
 }
 
 
@@ -134,10 +179,9 @@ def bad(request):
     return change(made) if callable(change) else {**made, **change}, kind, re.compile(message)
 
 
-def untouched(made):
-    """Whether an output that could have been written still holds what it held."""
-    out = made["out"]
-    return np.shares_memory(out, made["scores"]) or bool((out == SEVEN).all())
+def contents(made):
+    """What every array holds."""
+    return {name: value.tobytes() for name, value in made.items() if isinstance(value, np.ndarray)}
 
 
 def as_tensors(torch, made):
@@ -146,30 +190,33 @@ def as_tensors(torch, made):
 
 def test_numpy(bad):
     made, kind, message = bad
+    before = contents(made)
     with pytest.raises(kind) as error:
         hpc.topk(**made)
     assert message.match(str(error.value))
     assert "\n" not in str(error.value)
-    assert untouched(made)
+    assert contents(made) == before
 
 
 def test_torch(bad):
     torch = require_device("cpu")
     made, kind, message = bad
+    before = contents(made)
     with pytest.raises(kind) as error:
         hpc.topk(**as_tensors(torch, made))
     assert message.match(str(error.value))
-    assert untouched(made)
+    assert contents(made) == before
 
 
 def test_torch_op(bad):
     torch = require_device("cpu")
     made, _, message = bad
+    before = contents(made)
     with pytest.raises(RuntimeError) as error:
         torch.ops.hpc.topk.out(**as_tensors(torch, made))
     assert message.match(str(error.value))
     assert "\n" not in str(error.value)
-    assert untouched(made)
+    assert contents(made) == before
 
 
 def test_torch_op_that_allocates(bad):
@@ -212,10 +259,11 @@ def test_numpy_beside_torch():
 
 def test_read_only_out():
     made = arguments()
+    before = contents(made)
     made["out"].flags.writeable = False
     with pytest.raises(ValueError, match=r"out\.flags\.writeable = False: must be True"):
         hpc.topk(**made)
-    assert untouched(made)
+    assert contents(made) == before
 
 
 def test_strides_that_are_no_whole_elements():
@@ -270,6 +318,30 @@ def test_a_kernel_of_the_cpu_on_cuda():
     torch = require_device("cuda")
     with pytest.raises(ValueError, match=r"kernel = cpu: "):
         hpc.topk(torch.zeros(ROWS, COLUMNS, device="cuda"), K, kernel="cpu")
+
+
+@pytest.mark.parametrize("name", ["lengths", "row_starts", "num_rows", "out", "workspace"])
+def test_an_operand_on_a_device_without_memory(name):
+    torch = require_device("cpu")
+    made = arguments()
+    before = contents(made)
+    tensors = as_tensors(torch, made)
+    tensors[name] = tensors[name].to("meta")
+    message = rf"{name}\.device = meta: must be cpu, that of scores"
+    with pytest.raises(ValueError, match=message):
+        hpc.topk(**tensors)
+    with pytest.raises(RuntimeError, match=message):
+        torch.ops.hpc.topk.out(**tensors)
+    assert contents(made) == before
+    if name in ("lengths", "row_starts", "num_rows"):
+        with pytest.raises(ValueError, match=message):
+            hpc.topk(**{n: tensor for n, tensor in tensors.items() if n not in ("out", "workspace")})
+
+
+def test_dtypes_that_numpy_lacks():
+    torch = require_device("cpu")
+    with pytest.raises(TypeError, match=r"scores\.dtype = bfloat16: must be float32"):
+        hpc.topk(torch.zeros(ROWS, COLUMNS, dtype=torch.bfloat16), K)
 
 
 def test_a_device_that_hpc_does_not_serve():
