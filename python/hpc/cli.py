@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``hpc``: select from a file, and ask the planner."""
+"""The command ``hpc``: select from a file, ask the planner, and fuzz the operator."""
 
 from __future__ import annotations
 
+import math
+import secrets
 import sys
 import time
 from collections.abc import Iterator
@@ -15,10 +17,10 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from hpc import __version__, _core
+from hpc import __version__, _core, fuzz
 from hpc._files import ArrayFile, FileError, open_array, replacing, require_kind, require_writable
 from hpc._plan import Plan, plan
 from hpc._topk import Statistics, _no_torch, topk_numpy
@@ -96,22 +98,15 @@ def _read_counts(option: str, path: Path | None, rows: int, limit: NDArray[np.in
 
 
 @contextmanager
-def _progress(rows: int) -> Iterator[Any]:
-    """A function that counts rows done, behind a progress bar where there is a terminal to show it."""
+def _progress(verb: str, total: float, *columns: ProgressColumn) -> Iterator[Any]:
+    """Options of a task to update, as a function, behind a progress bar where there is a terminal to show it."""
     console = Console(stderr=True)
     bar = Progress(
-        TextColumn("selecting"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("rows"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
+        TextColumn(verb), BarColumn(), *columns, console=console, transient=True, disable=not console.is_terminal
     )
     with bar:
-        task = bar.add_task("rows", total=rows)
-        yield lambda done: bar.advance(task, done)
+        task = bar.add_task("", total=total)
+        yield lambda **options: bar.update(task, **options)
 
 
 def _run_batches(
@@ -128,7 +123,7 @@ def _run_batches(
     rows, columns = scores.shape
     batch_rows = max(1, min(rows, _BATCH_BYTES // max(1, 4 * columns)))
     run = _Run(plan(batch_rows, columns, k, device=device, kernel=kernel), np.empty((rows, k), np.int32))
-    with _progress(rows) as advance:
+    with _progress("selecting", rows, MofNCompleteColumn(), TextColumn("rows"), TimeRemainingColumn()) as update:
         for begin in range(0, rows, batch_rows):
             end = min(rows, begin + batch_rows)
             batch = np.array(scores.rows(begin, end), order="C")  # in memory, not mapped
@@ -148,7 +143,7 @@ def _run_batches(
                     for r in range(end - begin)
                     if not is_exact(selected[r], batch[r], k, int(row_starts[begin + r]), int(lengths[begin + r]))
                 ]
-            advance(end - begin)
+            update(advance=end - begin)
     return run
 
 
@@ -207,6 +202,8 @@ def cli(context: click.Context) -> None:
       hpc select scores.npy --verify --plot scores.png
     Ask which kernel an H200 would run for 64 rows of 131072 columns, and why:
       hpc plan 64 131072 --k 2048 --device-like h200
+    Hold a minute of random calls against a sort:
+      hpc fuzz --seconds 60
 
     Each command has its own --help.
     """
@@ -318,6 +315,91 @@ def plan_command(m: int, n: int, k: int, row_stride: int | None, device_like: st
     """
     click.echo(str(plan(m, n, k, row_stride=row_stride, device=device_like, kernel=kernel)).rstrip())
     return 0
+
+
+def _fuzz_summary(report: fuzz.Report) -> Table:
+    table = Table(show_header=False, title="hpc fuzz", title_justify="left")
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(justify="right")
+    table.add_row("device", report.device)
+    table.add_row("seed", str(report.seed))
+    table.add_row("time", f"{report.seconds:,.1f} s")
+    table.add_row("cases", f"{report.cases:,}")
+    table.add_row("rows", f"{report.rows:,}")
+    table.add_row("rows/s", f"{report.rows / report.seconds:,.0f}")
+    table.add_row("failures", f"{len(report.failures):,}")
+    table.add_section()
+    for kernel, (cases, rows) in sorted(report.kernels.items()):
+        table.add_row(kernel, f"{cases:,} cases, {rows:,} rows")
+    return table
+
+
+@cli.command("fuzz")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where to run.")
+@click.option("--seconds", type=float, help="Stop after this time. Default: 60, without --rows and --case.")
+@click.option("--rows", type=int, help="Stop after this many rows.")
+@click.option("--seed", type=int, help="What the cases are drawn from. Default: a new one each time.")
+@click.option("--case", type=int, metavar="N", help="Only this case: once, or again and again up to a limit.")
+@click.option("--verbose", is_flag=True, help="Print each case before it runs: a crash or a hang then shows which.")
+def fuzz_command(
+    device: str, seconds: float | None, rows: int | None, seed: int | None, case: int | None, verbose: bool
+) -> int:
+    """Hold random calls against an independent sort of every row.
+
+    Shapes, strides, bases, lengths, starts, row counts, k, kernels and values are drawn, from ordinary scores to those
+    that are made to break a selection. Checked are every element of the output, what lies around output and workspace,
+    and that the inputs stay as they are. A failure is one line, and ends with the command that runs it again.
+
+    \b
+    Examples:
+      hpc fuzz
+      hpc fuzz --device cuda --rows 10000000
+      hpc fuzz --seed 7 --case 123
+
+    Exit code: 0; 1 where a case fails (the run ends after 10); 2 where an argument breaks a rule.
+    """
+    for option, value, least in (("--rows", rows, 1), ("--seed", seed, 0), ("--case", case, 0)):
+        if value is not None and value < least:
+            raise ValueError(f"{option} = {value}: must be at least {least}")
+    if seconds is not None and not 0 < seconds < math.inf:
+        raise ValueError(f"--seconds = {seconds:g}: must be positive and finite")
+    if case is not None and seed is None:
+        raise ValueError(f"--case = {case}: must come with --seed")
+    if device == "cuda":
+        _check_cuda()
+        plan(1, 1, 1, device=device)  # refuses a build without CUDA
+    if seed is None:
+        seed = secrets.randbelow(1 << 32)
+    if seconds is None and rows is None and case is None:
+        seconds = 60
+    arrays = fuzz.TorchArrays(device) if device == "cuda" else fuzz.NumpyArrays()
+    print("seed", seed, file=sys.stderr, flush=True)
+    shown = 0
+
+    def before(number: int, drawn: fuzz.Case) -> None:
+        if verbose:
+            print(f"case {number}: {drawn}", file=sys.stderr, flush=True)
+
+    with _progress("fuzzing", seconds or rows or 1, TextColumn("{task.description}")) as update:
+
+        def after(report: fuzz.Report) -> None:
+            nonlocal shown
+            for failure in report.failures[shown:]:
+                print("hpc: error:", failure, file=sys.stderr)
+            shown = len(report.failures)
+            update(completed=report.seconds if seconds else report.rows, description=f"{report.cases:,} cases")
+
+        report = fuzz.run(
+            arrays,
+            seed,
+            seconds=math.inf if seconds is None else seconds,
+            rows=math.inf if rows is None else rows,
+            case=case,
+            before=before,
+            after=after,
+        )
+    Console().print(_fuzz_summary(report))
+    return 1 if report.failures else 0
 
 
 def run(arguments: list[str]) -> int:
