@@ -7,9 +7,10 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet install --no-compile --con
 
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard '*.h' '*.cuh' '*.inc' '*.cpp' '*.cu')
 LIBRARY_FILES := CMakeLists.txt $(shell find cmake include kernels src -type f)
-PACKAGE_FILES := $(LIBRARY_FILES) pyproject.toml $(shell find python -type f -not -path '*/__pycache__/*')
+PACKAGE_FILES := $(LIBRARY_FILES) pyproject.toml bench/CMakeLists.txt $(wildcard bench/native/*) \
+  $(shell find python -type f -not -path '*/__pycache__/*')
 
-# The Python package gets the kernels where there is a GPU to run them.
+# The Python package gets the kernels, and what times them, where there is a GPU to run them.
 CUDA := $(if $(shell command -v nvcc >/dev/null && nvidia-smi --list-gpus 2>/dev/null),ON,OFF)
 
 .NOTPARALLEL:
@@ -90,6 +91,7 @@ $(BIN)/python: | require-demo
 	$(PIP) scikit-build-core pybind11
 	$(PIP) --no-build-isolation '.[cli]' \
 	  --config-settings=cmake.define.HPCTOPK_CUDA=$(CUDA) \
+	  --config-settings=cmake.define.HPCTOPK_BUILD_BENCHMARKS=$(CUDA) \
 	  --config-settings=cmake.define.HPCTOPK_TORCH=$(if $(wildcard .venv/.dev),ON,OFF)
 	@touch $@
 

@@ -181,4 +181,5 @@ PYBIND11_MODULE(_bench, module) {
   module.def("replay", &replay, py::arg("before"), py::arg("timed"), py::arg("rounds"), py::arg("stream"),
              py::call_guard<py::gil_scoped_release>());
   module.def("cuda_versions", &cuda_versions);
+  module.def("cub_version", &hpctopk::bench::cub_version);
 }

@@ -29,6 +29,9 @@ struct SortRows {
   std::int32_t k = 0;
 };
 
+// As CUB counts it: 300001 is 3.0.1.
+int cub_version();
+
 // Sorts; with `temporary` null, only sets `temporary_bytes`. num_rows * row_stride is below 2^31.
 cudaError_t sort_rows(const SortRows& rows, void* temporary, std::size_t* temporary_bytes, cudaStream_t stream);
 

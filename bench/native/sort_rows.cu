@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include <cub/device/device_segmented_radix_sort.cuh>
+#include <cub/version.cuh>
 
 #include "bench/native/kernels.h"
 
 namespace hpctopk::bench {
+
+int cub_version() { return CUB_VERSION; }
 
 cudaError_t sort_rows(const SortRows& rows, void* temporary, std::size_t* temporary_bytes, cudaStream_t stream) {
   const cudaError_t error = cub::DeviceSegmentedRadixSort::SortPairsDescending(

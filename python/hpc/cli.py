@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``hpc``: select from a file, ask the planner, and fuzz the operator."""
+"""The command ``hpc``: select from a file, ask the planner, fuzz the operator, and time it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -400,6 +402,24 @@ def fuzz_command(
         )
     Console().print(_fuzz_summary(report))
     return 1 if report.failures else 0
+
+
+def _benchmark_package() -> Any:
+    """The benchmarks' package, which is not installed: on the path, or in `bench` of this folder or one above."""
+    if find_spec("hpc_bench") is None:
+        here = Path.cwd()
+        folder = next((f / "bench" for f in (here, *here.parents) if (f / "bench/hpc_bench/cli.py").is_file()), None)
+        if folder is None:
+            raise FileError("hpc bench: must run in a checkout of the repository, which holds the benchmarks")
+        sys.path.insert(0, str(folder))
+    return import_module("hpc_bench.cli")
+
+
+@cli.command("bench", add_help_option=False, context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def bench_command(arguments: tuple[str, ...]) -> int:
+    """Time the selection on a GPU, beside other selectors, and draw what was measured."""
+    return int(_benchmark_package().main(list(arguments)))
 
 
 def run(arguments: list[str]) -> int:
