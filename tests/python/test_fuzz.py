@@ -38,8 +38,8 @@ def test_twenty_seconds_on_the_cpu(command):
     code, out, err = command("--seconds", 20, "--seed", SEED)
     assert (code, err) == (0, f"seed {SEED}\n")
     assert count(out, "failures") == 0
-    assert count(out, "cases") > 100
-    assert count(out, "rows") > 1000
+    assert count(out, "cases") > 20
+    assert count(out, "rows") > 200
     assert count(out, "cpu") == count(out, "cases")
 
 
@@ -59,7 +59,7 @@ def test_ten_thousand_rows_on_cuda(command):
 
 def test_a_case_is_what_its_seed_and_number_say():
     cases = {}
-    for limit in ({"seconds": 2}, {"case": 17}, {"case": 3}):
+    for limit in ({"rows": 5000}, {"case": 17}, {"case": 3}):
         fuzz.run(
             fuzz.NumpyArrays(),
             SEED,
@@ -241,7 +241,7 @@ def test_it_catches(fault, command, monkeypatch):
         "topk_numpy",
         lambda scores, k, lengths, **options: fault(call, {"scores": scores, "k": k, "lengths": lengths, **options}),
     )
-    code, out, err = command("--seconds", 30, "--seed", SEED)
+    code, out, err = command("--seconds", 120, "--seed", SEED)
     assert code == 1
     lines = err.splitlines()[1:]
     assert count(out, "failures") == len(lines) == 3
