@@ -59,7 +59,7 @@ def test_ten_thousand_rows_on_cuda(command):
 
 def test_a_case_is_what_its_seed_and_number_say():
     cases = {}
-    for limit in ({"rows": 5000}, {"case": 17}, {"case": 3}):
+    for limit in ({"rows": 20000}, {"case": 17}, {"case": 3}):
         fuzz.run(
             fuzz.NumpyArrays(),
             SEED,
