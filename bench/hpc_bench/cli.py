@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from peers import Peer, all_peers, probe
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 from workloads import WORKLOADS
 
 from hpc import _core
@@ -277,12 +278,11 @@ def _progress(console: Console, cells: list[grids.Cell], contestants: list[Conte
     """What to call before each contestant and after each cell: a bar with an estimate, or a line for each cell."""
     weights = {cell: _weight(cell) for cell in cells}
     bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[done]} of {task.fields[cells]} cells"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
+        TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+        BarColumn(20),
+        TextColumn("{task.fields[done]}/{task.fields[cells]}, left"),
         TimeRemainingColumn(),
+        expand=True,
         console=console,
         transient=True,
         disable=not console.is_terminal,
