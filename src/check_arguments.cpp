@@ -2,6 +2,7 @@
 
 #include "src/check_arguments.h"
 
+#include <initializer_list>
 #include <limits>
 
 namespace hpctopk {
@@ -38,6 +39,8 @@ bool overlap(const Operand& a, const Operand& b) {
          b_begin < a_begin + static_cast<std::uintptr_t>(a.bytes);
 }
 
+constexpr float kMaxMargin = 1000;  // of a sample policy: its ranks stay within int32
+
 }  // namespace
 
 Status check_problem(const Problem& problem) noexcept {
@@ -67,9 +70,51 @@ Status check_problem(const Problem& problem) noexcept {
   return {};
 }
 
+Status check_policy(const Policy& policy) noexcept {
+  const auto invalid = StatusCode::kInvalidArgument;
+  const SamplePolicy& sample = policy.sample;
+  if (sample.view != View::kNone && sample.view != View::kStrided && sample.view != View::kHashed) {
+    return Status::error(invalid, "policy.sample.view = %d: must be 0, 1 or 2", static_cast<int>(sample.view));
+  }
+  if (policy.pipeline != Pipeline::kLoads && policy.pipeline != Pipeline::kBulk) {
+    return Status::error(invalid, "policy.pipeline = %d: must be 0 or 1", static_cast<int>(policy.pipeline));
+  }
+  if (policy.digits != Digits::kFixed && policy.digits != Digits::kNormalised) {
+    return Status::error(invalid, "policy.digits = %d: must be 0 or 1", static_cast<int>(policy.digits));
+  }
+  if (sample.view == View::kNone) return {};
+  if (sample.stride < 1) return Status::error(invalid, "policy.sample.stride = %d: must be at least 1", sample.stride);
+  if (sample.view == View::kStrided) {
+    if (!(sample.rank_margin >= 1 && sample.rank_margin <= kMaxMargin)) {
+      return Status::error(invalid, "policy.sample.rank_margin = %g: must be between 1 and %g",
+                           static_cast<double>(sample.rank_margin), static_cast<double>(kMaxMargin));
+    }
+    if (!(sample.rescue_margin >= sample.rank_margin && sample.rescue_margin <= kMaxMargin)) {
+      return Status::error(invalid, "policy.sample.rescue_margin = %g: must be between rank_margin = %g and %g",
+                           static_cast<double>(sample.rescue_margin), static_cast<double>(sample.rank_margin),
+                           static_cast<double>(kMaxMargin));
+    }
+    return {};
+  }
+  if (sample.max_samples < 1) {
+    return Status::error(invalid, "policy.sample.max_samples = %d: must be at least 1", sample.max_samples);
+  }
+  if (sample.chunk < 4 || sample.chunk > 256 || (sample.chunk & (sample.chunk - 1)) != 0) {
+    return Status::error(invalid, "policy.sample.chunk = %d: must be a power of two from 4 to 256", sample.chunk);
+  }
+  if (!(sample.sigmas >= 0 && sample.sigmas <= kMaxMargin)) {
+    return Status::error(invalid, "policy.sample.sigmas = %g: must be between 0 and %g",
+                         static_cast<double>(sample.sigmas), static_cast<double>(kMaxMargin));
+  }
+  return {};
+}
+
 Status check_arguments(const Plan& plan, const Arguments& arguments) noexcept {
   const auto invalid = StatusCode::kInvalidArgument;
   if (plan.kernel == Kernel::kAuto) return Status::error(invalid, "plan.kernel = auto: must be a plan of make_plan()");
+  for (const Status& status : {check_problem(plan.problem), check_policy(plan.policy)}) {
+    if (!status.ok()) return status;
+  }
 
   const std::int64_t rows = plan.problem.num_rows;
   const std::int64_t k = plan.problem.k;

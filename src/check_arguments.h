@@ -12,7 +12,11 @@ namespace hpctopk {
 // The first rule that a problem breaks.
 Status check_problem(const Problem& problem) noexcept;
 
-// The first rule that the operands of `plan` break: null, misaligned, too small or overlapping.
+// The first rule that a policy breaks.
+Status check_policy(const Policy& policy) noexcept;
+
+// The first rule that the problem or the policy of a plan breaks, should somebody have edited it, or the operands of
+// `plan` break: null, misaligned, too small or overlapping.
 Status check_arguments(const Plan& plan, const Arguments& arguments) noexcept;
 
 }  // namespace hpctopk

@@ -2,6 +2,7 @@
 //
 // Names and plans as text.
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -17,7 +18,7 @@ constexpr const char* kKernelNames[kNumKernels] = {"auto",    "persistent", "kv_
 // Appends to a buffer of fixed size, and counts on where it is full.
 class Writer {
  public:
-  Writer(char* text, std::size_t size) : text_(text), size_(size) {}
+  Writer(char* text, std::size_t size) : text_(text), size_(text != nullptr ? size : 0) {}
 
   __attribute__((format(printf, 2, 3))) void print(const char* format, ...) {
     std::va_list arguments;
@@ -53,6 +54,30 @@ void print_sample(const SamplePolicy& sample, Writer* writer) {
   }
 }
 
+// Why this kernel: the least cost, with the next one for comparison, or somebody's wish.
+void print_reason(const Plan& plan, int num_candidates, Writer* writer) {
+  const Candidate* chosen = nullptr;
+  const Candidate* best_other = nullptr;
+  for (int i = 0; i < num_candidates; ++i) {
+    const Candidate& candidate = plan.candidates[i];
+    if (candidate.kernel == plan.kernel) {
+      chosen = &candidate;
+    } else if (candidate.feasible && (best_other == nullptr || candidate.cost_us < best_other->cost_us)) {
+      best_other = &candidate;
+    }
+  }
+  if (chosen == nullptr) return;
+  if (best_other == nullptr) {
+    writer->print("  why           the one kernel that can serve: %.1f us by the model\n", chosen->cost_us);
+  } else if (chosen->cost_us <= best_other->cost_us) {
+    writer->print("  why           the least time by the model: %.1f us; next %s, %.1f us\n", chosen->cost_us,
+                  to_string(best_other->kernel), best_other->cost_us);
+  } else {
+    writer->print("  why           asked for; the planner would take %s (%.1f us)\n", to_string(best_other->kernel),
+                  best_other->cost_us);
+  }
+}
+
 }  // namespace
 
 const char* to_string(Kernel kernel) noexcept {
@@ -75,10 +100,13 @@ Status parse_kernel(const char* name, Kernel* kernel) noexcept {
 
 std::size_t describe(const Plan& plan, char* text, std::size_t size) noexcept {
   Writer writer(text, size);
+  const int num_candidates = std::min(std::max(plan.num_candidates, 0), kNumKernels);
   const Problem& problem = plan.problem;
   writer.print("rows %lld, columns %lld, row stride %lld, k %d\n", static_cast<long long>(problem.num_rows),
                static_cast<long long>(problem.num_columns), static_cast<long long>(problem.row_stride), problem.k);
+  writer.print("  device        %s\n", plan.device_name);
   writer.print("  kernel        %s\n", to_string(plan.kernel));
+  print_reason(plan, num_candidates, &writer);
   if (plan.kernel == Kernel::kCpu) {
     writer.print("  launch        %d thread(s)\n", plan.grid);
   } else {
@@ -90,8 +118,8 @@ std::size_t describe(const Plan& plan, char* text, std::size_t size) noexcept {
   writer.print("  workspace     %lld bytes\n", static_cast<long long>(plan.workspace_bytes));
   print_sample(plan.policy.sample, &writer);
   writer.print("  refinement    %s digits\n", plan.policy.digits == Digits::kFixed ? "11 + 11 + 10 bit" : "normalised");
-  writer.print("  candidates (modelled)\n");
-  for (int i = 0; i < plan.num_candidates; ++i) {
+  writer.print("  candidates (modelled with an H200's constants: the order matters, not the time)\n");
+  for (int i = 0; i < num_candidates; ++i) {
     const Candidate& candidate = plan.candidates[i];
     const char* mark = candidate.kernel == plan.kernel ? "*" : " ";
     if (candidate.feasible) {

@@ -118,7 +118,7 @@ Status query_device(int ordinal, DeviceInfo* device) noexcept {
 const char* cuda_error_text(int) noexcept { return "this build has no CUDA"; }
 
 Status query_device(int ordinal, DeviceInfo*) noexcept {
-  return Status::error(StatusCode::kUnsupported, "ordinal = %d: this build has no CUDA and knows no device", ordinal);
+  return Status::error(StatusCode::kUnsupported, "ordinal = %d: this build has no CUDA (HPCTOPK_CUDA=OFF)", ordinal);
 }
 
 #endif

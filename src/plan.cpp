@@ -26,7 +26,6 @@ constexpr std::int32_t kMinComputeCapability = 80;
 constexpr std::int64_t kReservedSharedBytes = 1024;  // the driver's share of every CTA's shared memory
 constexpr std::int32_t kPersistentCtasPerSm = 2;
 constexpr std::int32_t kMaxClusterSize = 16;
-constexpr float kMaxMargin = 1000;  // of a sample policy: its ranks stay within int32
 constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
 
 struct Request {
@@ -176,7 +175,7 @@ Proposal cheapest_split(const Request& request, std::int32_t most, const Propose
     }
   }
   if (request.ctas_per_row != 0 && !best.feasible && best.ctas_per_row == 1) {
-    set_note(&best, "ctas_per_row = %d: must be a power of two from 2 to %d here", request.ctas_per_row, most);
+    set_note(&best, "ctas_per_row = %d: must be at most %d here", request.ctas_per_row, most);
   }
   return best;
 }
@@ -288,45 +287,6 @@ Status check_device(const DeviceInfo& device) {
   return {};
 }
 
-Status check_policy(const Policy& policy) {
-  const auto invalid = StatusCode::kInvalidArgument;
-  const SamplePolicy& sample = policy.sample;
-  if (sample.view != View::kNone && sample.view != View::kStrided && sample.view != View::kHashed) {
-    return Status::error(invalid, "policy.sample.view = %d: must be 0, 1 or 2", static_cast<int>(sample.view));
-  }
-  if (policy.pipeline != Pipeline::kLoads && policy.pipeline != Pipeline::kBulk) {
-    return Status::error(invalid, "policy.pipeline = %d: must be 0 or 1", static_cast<int>(policy.pipeline));
-  }
-  if (policy.digits != Digits::kFixed && policy.digits != Digits::kNormalised) {
-    return Status::error(invalid, "policy.digits = %d: must be 0 or 1", static_cast<int>(policy.digits));
-  }
-  if (sample.view == View::kNone) return {};
-  if (sample.stride < 1) return Status::error(invalid, "policy.sample.stride = %d: must be at least 1", sample.stride);
-  if (sample.view == View::kStrided) {
-    if (!(sample.rank_margin >= 1 && sample.rank_margin <= kMaxMargin)) {
-      return Status::error(invalid, "policy.sample.rank_margin = %g: must be between 1 and %g",
-                           static_cast<double>(sample.rank_margin), static_cast<double>(kMaxMargin));
-    }
-    if (!(sample.rescue_margin >= sample.rank_margin && sample.rescue_margin <= kMaxMargin)) {
-      return Status::error(invalid, "policy.sample.rescue_margin = %g: must be between rank_margin = %g and %g",
-                           static_cast<double>(sample.rescue_margin), static_cast<double>(sample.rank_margin),
-                           static_cast<double>(kMaxMargin));
-    }
-    return {};
-  }
-  if (sample.max_samples < 1) {
-    return Status::error(invalid, "policy.sample.max_samples = %d: must be at least 1", sample.max_samples);
-  }
-  if (sample.chunk < 4 || sample.chunk > 256 || (sample.chunk & (sample.chunk - 1)) != 0) {
-    return Status::error(invalid, "policy.sample.chunk = %d: must be a power of two from 4 to 256", sample.chunk);
-  }
-  if (!(sample.sigmas >= 0 && sample.sigmas <= kMaxMargin)) {
-    return Status::error(invalid, "policy.sample.sigmas = %g: must be between 0 and %g",
-                         static_cast<double>(sample.sigmas), static_cast<double>(kMaxMargin));
-  }
-  return {};
-}
-
 }  // namespace
 
 Policy default_policy() noexcept { return {}; }
@@ -353,6 +313,11 @@ Status make_plan(const Problem& problem, const DeviceInfo& device, const PlanOpt
   if (request.problem.row_stride == 0) request.problem.row_stride = problem.num_columns;
   for (const Status& status : {check_problem(problem), check_device(device), check_policy(request.policy)}) {
     if (!status.ok()) return status;
+  }
+  if (const std::int32_t parts = options.ctas_per_row;
+      parts != 0 && (parts < 2 || parts > kernels::kMaxParts || (parts & (parts - 1)) != 0)) {
+    return Status::error(StatusCode::kInvalidArgument, "ctas_per_row = %d: must be 0 or a power of two from 2 to %d",
+                         parts, kernels::kMaxParts);
   }
 
   Plan result;
@@ -381,6 +346,7 @@ Status make_plan(const Problem& problem, const DeviceInfo& device, const PlanOpt
   result.problem.num_columns = request.problem.num_columns;
   result.problem.row_stride = request.problem.row_stride;
   result.problem.k = request.problem.k;
+  std::memcpy(result.device_name, device.name, sizeof result.device_name - 1);
   result.policy = request.policy;
   result.policy.sample.view = chosen.view;
   result.grid = chosen.grid;

@@ -178,9 +178,11 @@ struct Candidate {
   char note[104] = {};  // why it costs that, or why it cannot serve the problem
 };
 
-// A launch, decided. Trivially copyable; describe() prints it.
+// A launch, decided. Trivially copyable; describe() prints it. To be passed on as make_plan() made it: a launch checks
+// the problem and the policy again, but not the geometry.
 struct Plan {
   Problem problem;
+  char device_name[64] = {};  // DeviceInfo::name
   Kernel kernel = Kernel::kAuto;
   Policy policy;
   std::int32_t grid = 0;                 // CTAs; threads of a CPU plan

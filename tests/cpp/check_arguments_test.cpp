@@ -63,6 +63,24 @@ class CheckArguments : public testing::Test {
   Arguments arguments_;
 };
 
+TEST_F(CheckArguments, RefusesAPlanThatWasEdited) {
+  const Plan sound = plan_;
+  plan_.problem.num_rows = -1;
+  expect_refused("num_rows = -1: must be at least 0");
+  plan_ = sound;
+  plan_.problem.row_stride = -112;
+  expect_refused("row_stride = -112: must be at least num_columns = 100, or 0 for just that");
+  plan_ = sound;
+  plan_.problem.k = 0;
+  expect_refused("k = 0: must be between 1 and 4096");
+  plan_ = sound;
+  plan_.policy.sample.view = View::kStrided;
+  plan_.policy.sample.stride = 0;
+  expect_refused("policy.sample.stride = 0: must be at least 1");
+  plan_ = sound;
+  expect_ok();
+}
+
 TEST_F(CheckArguments, TakesWhatTheContractAllows) {
   expect_ok();
   arguments_.lengths = nullptr;

@@ -181,15 +181,19 @@ TEST(MakePlan, SharesARowAmongAsManyCtasAsAsked) {
       ASSERT_TRUE(make_plan(problem(4, 131072, 0, 2048), named("h200"), options, &plan).ok());
       EXPECT_EQ(plan.ctas_per_row, parts);
     }
-    for (int parts : {-1, 1, 3, 2 * most}) {
+    for (int parts : {-1, 1, 3, 256}) {
       options.ctas_per_row = parts;
       const Status status = make_plan(problem(4, 131072, 0, 2048), named("h200"), options, &plan);
-      EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-      EXPECT_EQ(status.message(), std::string("kernel = ") + to_string(kernel) +
-                                      ": ctas_per_row = " + std::to_string(parts) +
-                                      ": must be a power of two from 2 to " + std::to_string(most) + " here");
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+      EXPECT_EQ(status.message(),
+                std::string("ctas_per_row = ") + std::to_string(parts) + ": must be 0 or a power of two from 2 to 128");
     }
   }
+  options.kernel = Kernel::kCluster;
+  options.ctas_per_row = 32;
+  const Status status = make_plan(problem(4, 131072, 0, 2048), named("h200"), options, &plan);
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_STREQ(status.message(), "kernel = cluster: ctas_per_row = 32: must be at most 16 here");
 }
 
 TEST(MakePlan, ServesEveryGpuWithOneCtaARow) {
@@ -404,6 +408,20 @@ TEST(Describe, SaysWhatWasChosenAndWhatWasNot) {
         std::string("hashed")}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << '\n' << text;
   }
+}
+
+TEST(Describe, SaysWhy) {
+  const auto text_of = [](const PlanOptions& options) {
+    Plan plan;
+    EXPECT_TRUE(make_plan(problem(64, 131072, 0, 2048), named("h200"), options, &plan).ok());
+    std::string text(describe(plan, nullptr, 9), '\0');  // no buffer: the length alone
+    describe(plan, text.data(), text.size() + 1);
+    return text;
+  };
+  PlanOptions options;
+  EXPECT_NE(text_of(options).find("why           the least time by the model"), std::string::npos);
+  options.kernel = Kernel::kFallback;
+  EXPECT_NE(text_of(options).find("why           asked for; the planner would take"), std::string::npos);
 }
 
 TEST(Describe, NeverWritesPastTheBuffer) {
