@@ -88,6 +88,7 @@ $(BIN)/python: | require-demo
 	$(PYTHON) -m venv .venv
 
 .venv/.package: $(PACKAGE_FILES) requirements-dev.txt | $(BIN)/python
+	@echo "building the package, $(if $(filter ON,$(CUDA)),the kernels too: some minutes,about a minute)"
 	$(PIP) scikit-build-core pybind11
 	$(PIP) --no-build-isolation '.[cli]' \
 	  --config-settings=cmake.define.HPCTOPK_CUDA=$(CUDA) \
