@@ -44,14 +44,14 @@ def _envelope(scores: NDArray[np.float32], bins: int) -> tuple[NDArray[np.float6
 def _span(scores: NDArray[np.float32], boundary: float) -> tuple[float, float, bool]:
     """Lower and upper end of the score axis, and whether scores lie below it.
 
-    A few very low scores must not flatten the selected ones, so what is below the boundary gets at most 0.6 times the
+    A few very low scores must not flatten the selected ones, so what is below the boundary gets at most 1.2 times the
     height of what is above it.
     """
     finite = scores[np.isfinite(scores)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     clipped = False
     if low < boundary < high:
-        floor = boundary - 0.6 * (high - boundary)
+        floor = boundary - 1.2 * (high - boundary)
         low, clipped = max(low, floor), low < floor
     pad = 0.06 * (high - low) or max(0.1 * abs(high), 1e-6)
     return low if clipped else low - pad, high + 3 * pad, clipped  # the legend lies above the highest score

@@ -35,7 +35,7 @@ def test_a_few_low_scores_do_not_flatten_the_selected():
     assert legend[-1] == f"boundary {boundary:.4g}"
     assert note == "lower scores not shown"
     assert low < boundary < 1 < high
-    assert (1 - boundary) / (high - low) > 0.4
+    assert (1 - boundary) / (high - low) > 0.35
 
 
 def test_every_score_is_shown_where_there_is_room():
