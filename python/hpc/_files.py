@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
-import zipfile
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,20 +36,23 @@ class ArrayFile:
     """Reads rows [begin, end)."""
 
 
-def _named(argument: str, option: str, path: Path, names: list[str], name: str | None) -> str:
+def _named(argument: str, path: Path, names: list[str], option: str | None, name: str | None) -> str:
     if name is None and len(names) == 1:
         return names[0]
+    if option is None:
+        raise FileError(f"{argument} = {path}: must hold one array, and holds {', '.join(names) or 'none'}")
     if name not in names:
         raise FileError(f"{option} = {name}: must be one of {', '.join(names) or '(none)'}, what {path} holds")
     return name
 
 
-def open_array(argument: str, path: Path, name: str | None = None) -> ArrayFile:
+def open_array(argument: str, path: Path, option: str | None = None, name: str | None = None) -> ArrayFile:
     """Open an array without reading it.
 
     Args:
         argument: what the user calls it, for messages.
         path: a .npy, .npz or .safetensors file.
+        option: what the user calls `name`, for messages; None: nothing does, and the file holds one array.
         name: which array of a file that can hold several; None: the only one.
 
     Raises:
@@ -58,30 +60,39 @@ def open_array(argument: str, path: Path, name: str | None = None) -> ArrayFile:
     """
     if path.suffix not in SUFFIXES:
         raise FileError(f"{argument} = {path}: must end in {', '.join(SUFFIXES)}")
-    if not path.is_file():
-        raise FileError(f"{argument} = {path}: must be a file, and there is none of that name")
+    opener = _open_safetensors if path.suffix == ".safetensors" else _open_numpy
     try:
-        if path.suffix == ".safetensors":
-            return _open_safetensors(argument, path, name)
-        if path.suffix == ".npy":
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
-        else:
-            with np.load(path, allow_pickle=False) as archive:
-                array = archive[_named(argument, "--array", path, archive.files, name)]
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        reason = str(error).partition("\n")[0]
+        if not path.is_file():
+            raise FileError(f"{argument} = {path}: must be a file, and there is none of that name")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return opener(argument, path, option, name)
+    except FileError:
+        raise
+    except Exception as error:  # a damaged file makes the readers raise nearly any
+        reason = (str(error) or type(error).__name__).partition("\n")[0]
         raise FileError(f"{argument} = {path}: must be a readable {path.suffix[1:]} file: {reason}") from error
+
+
+def _open_numpy(argument: str, path: Path, option: str | None, name: str | None) -> ArrayFile:
+    loaded = np.load(path, mmap_mode="r", allow_pickle=False)
+    if isinstance(loaded, np.ndarray) != (path.suffix == ".npy"):
+        raise ValueError(f"it holds {'one array' if isinstance(loaded, np.ndarray) else 'a zip archive'}")
+    array = loaded
+    if path.suffix == ".npz":
+        with loaded:
+            member = _named(argument, path, loaded.files, option, name)
+            array = loaded[member]
+        if not isinstance(array, np.ndarray):
+            raise ValueError(f"{member} is not an array")
     return ArrayFile(argument, array.shape, str(array.dtype), lambda begin, end: np.asarray(array[begin:end]))
 
 
-def _open_safetensors(argument: str, path: Path, name: str | None) -> ArrayFile:
-    from safetensors import SafetensorError, safe_open
+def _open_safetensors(argument: str, path: Path, option: str | None, name: str | None) -> ArrayFile:
+    from safetensors import safe_open
 
-    try:
-        file = safe_open(path, framework="numpy")
-        tensor = file.get_slice(_named(argument, "--tensor", path, sorted(file.keys()), name))
-    except SafetensorError as error:
-        raise ValueError(str(error)) from error
+    file = safe_open(path, framework="numpy")
+    tensor = file.get_slice(_named(argument, path, sorted(file.keys()), option, name))
     stored = tensor.get_dtype()
     return ArrayFile(
         argument,
@@ -103,16 +114,27 @@ def require_writable(argument: str, path: Path, suffixes: tuple[str, ...]) -> No
     """Refuse a file to write whose name or folder will not do with a FileError."""
     if path.suffix not in suffixes:
         raise FileError(f"{argument} = {path}: must end in {', '.join(suffixes)}")
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise FileError(f"{argument} = {path}: must be in a folder that exists and can be written")
-    if path.is_dir():
-        raise FileError(f"{argument} = {path}: must be a file, and is a folder")
+    try:
+        if path.is_dir():
+            raise FileError(f"{argument} = {path}: must be a file, and is a folder")
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".hpc-"):
+            pass
+    except OSError as error:
+        reason = error.strerror or error
+        raise FileError(f"{argument} = {path}: must be in a folder that exists and can be written: {reason}") from error
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place when the block ends well."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".hpc-") as folder:
-        temporary = Path(folder) / path.name
-        yield temporary
-        temporary.replace(path)
+def replacing(path: Path, argument: str = "file") -> Iterator[Path]:
+    """A temporary path beside `path` that takes its place when the block ends well.
+
+    Raises:
+        FileError: the system refuses to write, in the block or after it. Nothing is left behind.
+    """
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".hpc-") as folder:
+            temporary = Path(folder) / path.name
+            yield temporary
+            temporary.replace(path)
+    except OSError as error:
+        raise FileError(f"{argument} = {path}: cannot be written: {error.strerror or error}") from error

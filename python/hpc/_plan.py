@@ -8,9 +8,14 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from hpc import _core
+from hpc._arguments import check_choice, check_integer, shown
 
 if TYPE_CHECKING:
     import torch
+
+
+_INT64_MAX = 2**63 - 1
+_INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -101,11 +106,25 @@ def _device_info(device: str | torch.device | None) -> _core.DeviceInfo:
             return _cuda_device(0)
         except (ValueError, RuntimeError):  # a build without CUDA, a machine without a device or its driver
             return _core.named_device("cpu")
+    if not isinstance(device, str) and type(device).__module__ != "torch":
+        raise TypeError(f"device = {shown(device)}: must be a str or a torch.device")
     name = str(device)
     kind, _, ordinal = name.partition(":")
     if kind == "cuda" and (ordinal.isdecimal() or ":" not in name):
-        return _cuda_device(int(ordinal or 0))
-    return _core.named_device(name)
+        try:
+            return _cuda_device(int(ordinal or 0))
+        except (TypeError, ValueError, RuntimeError) as error:  # TypeError: an ordinal beyond a C int
+            reason = "no such ordinal" if isinstance(error, TypeError) else error
+            raise ValueError(f"device = {shown(name)}: must be a CUDA device of this machine: {reason}") from None
+    return _core.named_device(name if name.isprintable() else shown(name))
+
+
+def _shape(m: int, n: int, k: int) -> tuple[int, int, int]:
+    return (
+        check_integer("num_rows", m, 0, _INT64_MAX),
+        check_integer("num_columns", n, 0, _INT32_MAX),
+        check_integer("k", k, 1, _core.MAX_K),
+    )
 
 
 def plan(
@@ -130,9 +149,16 @@ def plan(
             "cpu".
 
     Raises:
+        TypeError: an argument has the wrong type.
         ValueError: an argument is out of range, the device is unknown or absent, or the kernel cannot serve the shape.
     """
-    fields = _core.make_plan(m, n, row_stride or 0, k, _device_info(device), kernel)
+    m, n, k = _shape(m, n, k)
+    if row_stride is not None:
+        row_stride = check_integer("row_stride", row_stride, -_INT64_MAX, _INT64_MAX)
+        if row_stride < n:
+            raise ValueError(f"row_stride = {row_stride}: must be at least num_columns = {n}")
+    check_choice("kernel", kernel, _core.KERNELS)
+    fields = _core.make_plan(m, n, n if row_stride is None else row_stride, k, _device_info(device), kernel)
     return Plan(
         problem=Problem(**fields.pop("problem")),
         policy=Policy(SamplePolicy(**fields.pop("sample")), fields.pop("digits")),
@@ -154,6 +180,7 @@ def workspace_size(m: int, n: int, k: int, *, device: str | torch.device | None 
         device: as in `plan`.
 
     Raises:
+        TypeError: an argument has the wrong type.
         ValueError: an argument is out of range, or the device is unknown or absent.
     """
-    return _core.workspace_size(m, n, k, _device_info(device))
+    return _core.workspace_size(*_shape(m, n, k), _device_info(device))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpc import _core
+from hpc._arguments import check_choice, check_integer
 
 if TYPE_CHECKING:
     import torch
@@ -55,6 +56,9 @@ def topk_numpy(
     for name, array in arrays.items():
         if array is not None and not isinstance(array, np.ndarray):
             raise TypeError(f"{name} = {type(array).__name__}: must be a numpy array, as scores is")
+    for name, array in {"scores": scores, **arrays}.items():
+        if isinstance(array, np.ma.MaskedArray):
+            raise TypeError(f"{name} = MaskedArray: must be an array without a mask: rows are cut by lengths")
     result, counters = _core.topk(
         scores, k, lengths, row_starts, num_rows, out, workspace, kernel=kernel, num_threads=num_threads
     )
@@ -133,10 +137,8 @@ def topk(
 
     An error about an argument names it, its value and the rule, and is raised before anything is written.
     """
-    if not isinstance(k, (int, np.integer)):
-        raise TypeError(f"k = {k!r}: must be an integer")
-    if not isinstance(kernel, str):
-        raise TypeError(f"kernel = {kernel!r}: must be a str")
+    k = check_integer("k", k, 1, _core.MAX_K)
+    check_choice("kernel", kernel, _core.KERNELS)
     if isinstance(scores, np.ndarray):
         return topk_numpy(
             scores,

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 def ordered_keys(scores: NDArray[np.float32]) -> NDArray[np.uint32]:
     """Unsigned keys in the order of the scores: every NaN equal and on top, -0.0 equal to +0.0."""
-    bits = (scores + np.float32(0)).view(np.uint32)  # -0.0 + 0.0 is +0.0
+    with np.errstate(invalid="ignore"):  # a signalling NaN
+        bits = (scores + np.float32(0)).view(np.uint32)  # -0.0 + 0.0 is +0.0
     keys: NDArray[np.uint32] = np.where(bits >> 31 == 1, ~bits, bits | np.uint32(1 << 31))
     keys[np.isnan(scores)] = np.iinfo(np.uint32).max
     return keys

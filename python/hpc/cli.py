@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import math
+import os
 import secrets
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -23,12 +24,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Table
 
 from hpc import __version__, _core, fuzz
+from hpc._arguments import check_integer
 from hpc._files import ArrayFile, FileError, open_array, replacing, require_kind, require_writable
 from hpc._plan import Plan, plan
 from hpc._topk import Statistics, _no_torch, topk_numpy
 from hpc._verify import is_exact
 
-_BATCH_BYTES = 256 << 20  # scores in memory at a time
+_BATCH_BYTES = 256 << 20  # scores in memory at a time, and positions beside those of all rows
+_ROW_BYTES = 32  # of memory for a row beside its positions: its start, its length and what they are checked with
 _PLOT_ROWS = 32
 _INTEGERS = ("int32", "int64")
 
@@ -123,7 +126,7 @@ def _run_batches(
     verify: bool,
 ) -> _Run:
     rows, columns = scores.shape
-    batch_rows = max(1, min(rows, _BATCH_BYTES // max(1, 4 * columns)))
+    batch_rows = max(1, min(rows, _BATCH_BYTES // (4 * max(columns, k))))
     run = _Run(plan(batch_rows, columns, k, device=device, kernel=kernel), np.empty((rows, k), np.int32))
     with _progress("selecting", rows, MofNCompleteColumn(), TextColumn("rows"), TimeRemainingColumn()) as update:
         for begin in range(0, rows, batch_rows):
@@ -180,14 +183,13 @@ def _summary(run: _Run, scores: ArrayFile, k: int, valid: int, device: str, veri
     return table
 
 
-def _plot(path: Path, scores: ArrayFile, run: _Run, lengths: NDArray[np.int32]) -> None:
+def _plot(temporary: Path, scores: ArrayFile, run: _Run, lengths: NDArray[np.int32]) -> None:
     from hpc._plot import draw
 
     total = scores.shape[0]
     rows = sorted({int(r) for r in np.linspace(0, total - 1, min(total, _PLOT_ROWS))})
     row = max(rows, key=lambda r: int(lengths[r]))
-    with replacing(path) as temporary:
-        draw(temporary, scores=scores.rows(row, row + 1)[0], row=row, selected=run.columns[rows], rows=rows)
+    draw(temporary, scores=scores.rows(row, row + 1)[0], row=row, selected=run.columns[rows], rows=rows)
 
 
 @click.group(
@@ -225,7 +227,9 @@ _path = click.Path(path_type=Path)
 @click.option("--row-starts", type=_path, metavar="FILE", help="First valid column of each row, integers [rows].")
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where to run.")
 @click.option("--kernel", type=click.Choice(_core.KERNELS), default="auto", show_default=True, help="Force a kernel.")
-@click.option("--threads", default=0, help="CPU threads. Default: every hardware thread.")
+@click.option(
+    "--threads", type=click.IntRange(0, 2**31 - 1), default=0, help="CPU threads. Default: every hardware thread."
+)
 @click.option("--verify", is_flag=True, help="Compare every row with an independent numpy reference.")
 @click.option("--out", type=_path, metavar="FILE.npy", help="Write the positions, int32 [rows, k].")
 @click.option("--plot", type=_path, metavar="FILE.png", help="Draw the scores and the selected positions.")
@@ -260,9 +264,20 @@ def select(
     Exit code: 0; 1 where --verify finds a row that is not exact; 2 where an argument breaks a rule, which one line on
     stderr names. In both other cases nothing is written.
     """
-    scores = open_array("FILE", file, array if file.suffix == ".npz" else tensor)
+    names = {".npz": ("--array", array), ".safetensors": ("--tensor", tensor)}
+    for suffix, (option, name) in names.items():
+        if name is not None and file.suffix != suffix:
+            raise FileError(f"{option} = {name}: must come with a {suffix} file, and FILE is {file}")
+    scores = open_array("FILE", file, *names.get(file.suffix, ()))
     require_kind(scores, ("float32",), 2, "[rows, columns]")
     rows, columns = scores.shape
+    check_integer("k", k, 1, _core.MAX_K)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if rows * (4 * k + _ROW_BYTES) > memory:
+        raise FileError(
+            f"FILE.shape = [{rows}, {columns}]: must have at most {memory // (4 * k + _ROW_BYTES)} rows: "
+            f"what is kept of each for k = {k} must fit the {memory >> 20} MiB of memory here"
+        )
     if out is not None:
         require_writable("--out", out, (".npy",))
     if plot is not None:
@@ -286,13 +301,13 @@ def select(
         listed = ", ".join(map(str, run.inexact_rows[:8]))
         print(f"hpc: error: {len(run.inexact_rows)} row(s) are not exact: {listed}", file=sys.stderr)
         return 1
-    if out is not None:
-        with replacing(out) as temporary:
-            np.save(temporary, run.columns)
-        click.echo(f"wrote {out}")
-    if plot is not None:
-        _plot(plot, scores, run, valid)
-        click.echo(f"wrote {plot}")
+    with ExitStack() as files:  # both or none
+        if out is not None:
+            np.save(files.enter_context(replacing(out, "--out")), run.columns)
+        if plot is not None:
+            _plot(files.enter_context(replacing(plot, "--plot")), scores, run, valid)
+    for path in filter(None, (out, plot)):
+        click.echo(f"wrote {path}")
     return 0
 
 
@@ -428,8 +443,8 @@ def run(arguments: list[str]) -> int:
         code = cli.main(arguments, prog_name="hpc", standalone_mode=False)
     except click.ClickException as error:
         message = error.format_message()
-    except (FileError, ValueError) as error:
-        message = str(error)
+    except (FileError, ValueError, OSError, MemoryError) as error:
+        message = str(error) or type(error).__name__
     except (click.Abort, KeyboardInterrupt):
         return 130
     else:

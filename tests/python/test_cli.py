@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command, as a user runs it: what it prints, its exit code, and what it writes."""
 
+import io
+import os
 import re
+import resource
 import subprocess
 import sys
+import warnings
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -173,7 +179,18 @@ def test_on_cuda(run, scores):
         (["scores.npy", "--kernel", "row_local"], "kernel = row_local: "),
         (["scores.npy", "--kernel", "fast"], "Invalid value for '--kernel': 'fast' is not one of"),
         (["scores.npy", "--device", "tpu"], "Invalid value for '--device': 'tpu' is not one of"),
-        (["scores.npy", "--threads", "-1"], "threads = -1: must be at least 0"),
+        (["scores.npy", "--k", "99999999999999999999"], "k = 99999999999999999999: must be between 1 and 4096"),
+        (["scores.npy", "--threads", "-1"], "Invalid value for '--threads': -1 is not in the range 0<=x<=2147483647"),
+        (
+            ["scores.npy", "--threads", "99999999999"],
+            "Invalid value for '--threads': 99999999999 is not in the range 0<=x<=2147483647",
+        ),
+        (["scores.npy", "--array", "a"], "--array = a: must come with a .npz file, and FILE is scores.npy"),
+        (["one.npz", "--tensor", "a"], "--tensor = a: must come with a .safetensors file, and FILE is one.npz"),
+        (["scores.npy", "--lengths", "two.npz"], "--lengths = two.npz: must hold one array, and holds a, b\n"),
+        ([f"{'a' * 300}.npy"], f"FILE = {'a' * 300}.npy: must be a readable npy file: [Errno 36] File name too long"),
+        (["scores.npy", "--plot", f"{'a' * 300}.png"], f"--plot = {'a' * 300}.png: must be in a folder that exists"),
+        (["rows.npy", "--k", "1"], "FILE.shape = [2000000000000, 0]: must have at most "),
         (["scores.npy", "--plot", "scores.txt"], "--plot = scores.txt: must end in .png, .pdf, .svg"),
         (["scores.npy", "--plot", "none/a.png"], "--plot = none/a.png: must be in a folder that exists"),
         (["empty.npy", "--plot", "a.png"], "--plot = a.png: FILE must hold scores to draw, and is [0, 10]"),
@@ -188,6 +205,7 @@ def test_what_is_refused(run, folder, arguments, message):
     np.save("long.npy", np.array([0, 0, 0, 3001, 0]))
     np.save("negative.npy", np.array([0, -1, 0, 0, 0]))
     np.save("empty.npy", np.zeros((0, 10), np.float32))
+    (folder / "rows.npy").write_bytes(npy((2_000_000_000_000, 0)))
     if message.startswith("--lengths[3] = 2501"):
         np.save("lengths.npy", np.array([0, 0, 0, 2501, 0]))
     before = sorted(folder.iterdir())
@@ -197,6 +215,127 @@ def test_what_is_refused(run, folder, arguments, message):
     assert err.startswith(f"hpc: error: {message}")
     assert err.count("\n") == 1
     assert sorted(folder.iterdir()) == before
+
+
+def npy(shape, descr="<f4", data=b""):
+    header = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape!r}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + data
+
+
+def zipped(content, **member):
+    memory = io.BytesIO()
+    with zipfile.ZipFile(memory, "w") as archive:
+        archive.writestr("scores.npy", content)
+    data = bytearray(memory.getvalue())
+    for field, value in member.items():  # in the local and the central header
+        local, central = {"flags": (6, 8), "compression": (8, 10)}[field]
+        start = data.index(b"PK\x01\x02")
+        data[local], data[start + central] = value, value
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.npy", zipped(npy((1, 1), data=b"1234")), "it holds a zip archive"),
+        ("a.npz", npy((1, 1), data=b"1234"), "it holds one array"),
+        ("a.npz", zipped(b"only text"), "scores is not an array"),
+        ("a.npz", zipped(npy((1, 1), data=b"1234"), flags=1), "File 'scores.npy' is encrypted"),
+        ("a.npz", zipped(npy((1, 1), data=b"1234"), compression=77), "That compression method is not supported"),
+        ("a.npz", zipped(b"\xff" * 200, compression=8), "Error -3 while decompressing data"),
+        ("a.npz", zipped(npy((1 << 30, 1 << 31))), ""),
+        ("a.npz", zipped(npy((1 << 70, 1))), ""),
+        ("a.npy", npy((1 << 70, 1)), ""),
+        ("a.npy", npy((1 << 40, 1)), ""),
+        ("a.npy", npy((-1, 3)), ""),
+        ("a.npy", npy((3, 3)).replace(b"{", b"("), ""),
+        ("a.npy", npy((3, 3), descr="|O"), ""),
+        ("a.npy", npy((3, 3))[:40], ""),
+        ("a.npy", b"", ""),
+        ("a.npz", b"", ""),
+    ],
+)
+def test_damaged_files(run, folder, name, content, reason):
+    (folder / name).write_bytes(content)
+    for option in ((), ("scores.npy", "--lengths")):
+        code, out, err = run("select", *option, name)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        argument = "--lengths" if option else "FILE"
+        assert err.startswith(f"hpc: error: {argument} = {name}: must be a readable {name[2:]} file: {reason}")
+
+
+def hpc_process(*arguments, **options):
+    options = {"stdout": subprocess.PIPE, **options}
+    return subprocess.run(
+        [sys.executable, "-m", "hpc", *arguments], stderr=subprocess.PIPE, text=True, check=False, **options
+    )
+
+
+def test_writing_that_fails_midway(folder):
+    before = sorted(folder.iterdir())
+    done = hpc_process(
+        *("select", "scores.npy", "--k", "4096", "--out", "positions.npy"),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("hpc: error: --out = positions.npy: cannot be written: ")
+    assert done.stderr.count("\n") == 1
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_picture_that_fails_leaves_no_positions(run, folder, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cli, "_plot", fail)
+    before = sorted(folder.iterdir())
+    code, _, err = run("select", "scores.npy", "--out", "positions.npy", "--plot", "a.png")
+    assert (code, err) == (2, "hpc: error: --plot = a.png: cannot be written: No space left on device\n")
+    assert sorted(folder.iterdir()) == before
+
+
+def test_memory_that_is_not_there(run, folder, monkeypatch):
+    def fail(*_, **__):
+        raise MemoryError("Unable to allocate 16 TiB")
+
+    monkeypatch.setattr(cli, "topk_numpy", fail)
+    assert run("select", "scores.npy", "--out", "a.npy") == (2, "", "hpc: error: Unable to allocate 16 TiB\n")
+    assert not (folder / "a.npy").exists()
+
+
+def test_proc_cannot_be_written(run):
+    code, out, err = run("select", "scores.npy", "--out", "/proc/self/a.npy")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("hpc: error: --out = /proc/self/a.npy: must be in a folder that exists and can be written")
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("plan", "1", "5"), ("select", "scores.npy", "--out", "a.npy")])
+def test_stdout_that_is_full(folder, arguments):
+    with Path("/dev/full").open("w") as full:
+        done = hpc_process(*arguments, stdout=full)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") <= 1
+    assert not (folder / "a.npy").exists()
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("plan", "1", "5"), ("select", "scores.npy")])
+def test_stdout_that_nobody_reads(folder, arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = hpc_process(*arguments, stdout=writer)
+    os.close(writer)
+    assert done.returncode != 0
+    assert done.stderr.count("\n") <= 1
+    assert "Traceback" not in done.stderr
+
+
+def test_signalling_nans_are_verified_without_a_warning(run, scores):
+    scores.view(np.uint32)[:, ::7] = 0x7F800001
+    np.save("nans.npy", scores)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        code, _, err = run("select", "nans.npy", "--k", 64, "--verify")
+    assert (code, err) == (0, "")
 
 
 def test_an_output_that_cannot_be_written(run, folder):
@@ -257,6 +396,11 @@ def test_plan(run):
         ((64, 131072, "--k", 9999), "k = 9999: must be between 1 and 4096"),
         ((64, 100, "--row-stride", 99), "row_stride = 99: must be at least num_columns = 100"),
         ((64,), "Missing argument 'N'."),
+        (("99999999999999999999", 5), "num_rows = 99999999999999999999: must be between 0 and"),
+        ((1, 5, "--k", "99999999999999999999"), "k = 99999999999999999999: must be between 1 and 4096"),
+        ((1, 5, "--device-like", "cuda:99999999999"), "device = cuda:99999999999: must be a CUDA device of this"),
+        ((1, 5, "--device-like", "cuda:1000"), "device = cuda:1000: must be a CUDA device of this machine"),
+        ((1, 5, "--row-stride", 0), "row_stride = 0: must be at least num_columns = 5"),
     ]:
         code, out, err = run("plan", *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1)

@@ -240,6 +240,16 @@ def test_torch_op_that_allocates(bad):
         ({"k": 2.5}, "k = 2.5: must be an integer"),
         ({"k": "8"}, "k = '8': must be an integer"),
         ({"kernel": None}, "kernel = None: must be a str"),
+        ({"kernel": 1.5}, "kernel = 1.5: must be a str"),
+        ({"k": np.zeros((2, 2))}, "k = array([[0., 0... [0., 0.]]): must be an integer"),
+        (
+            {"scores": np.ma.masked_array(np.zeros((ROWS, COLUMNS), np.float32))},
+            "scores = MaskedArray: must be an array without a mask: rows are cut by lengths",
+        ),
+        (
+            {"lengths": np.ma.masked_array(np.zeros(ROWS, np.int32))},
+            "lengths = MaskedArray: must be an array without a mask: rows are cut by lengths",
+        ),
         ({"scores": np.zeros((ROWS, COLUMNS), ">f4")}, "scores.dtype = >f4: must be float32"),
     ],
 )
@@ -247,6 +257,19 @@ def test_other_types(change, message):
     with pytest.raises(TypeError) as error:
         hpc.topk(**{**arguments(), **change})
     assert str(error.value) == message
+
+
+def test_k_past_int64():
+    for k in (1 << 63, -(1 << 70)):
+        with pytest.raises(ValueError, match=rf"^k = {k}: must be between 1 and 4096$"):
+            hpc.topk(**{**arguments(), "k": k})
+
+
+@pytest.mark.parametrize(("kernel", "text"), [("a\nb", r"'a\nb'"), ("cpu\0", r"'cpu\x00'"), ("\ud800", r"'\ud800'")])
+def test_kernels_that_do_not_print(kernel, text):
+    with pytest.raises(ValueError, match="kernel = ") as error:
+        hpc.topk(**{**arguments(), "kernel": kernel})
+    assert str(error.value) == f"kernel = {text}: must be one of {', '.join(hpc._core.KERNELS)}"
 
 
 def test_numpy_beside_torch():

@@ -74,7 +74,18 @@ def test_a_torch_device_is_a_device():
         ({"k": 0}, "k = 0: must be between 1 and 4096"),
         ({"k": 4097}, "k = 4097: must be between 1 and 4096"),
         ({"k": 1 << 40}, "k = 1099511627776: must be between 1 and 4096"),
-        ({"m": -1}, "num_rows = -1: must be at least 0"),
+        ({"m": -1}, "num_rows = -1: must be between 0 and 9223372036854775807"),
+        ({"m": 1 << 63}, "num_rows = 9223372036854775808: must be between 0 and 9223372036854775807"),
+        ({"n": 1 << 63}, "num_columns = 9223372036854775808: must be between 0 and 2147483647"),
+        ({"k": 1 << 63}, "k = 9223372036854775808: must be between 1 and 4096"),
+        ({"row_stride": 1 << 63}, "row_stride = 9223372036854775808: must be between"),
+        ({"row_stride": 0}, "row_stride = 0: must be at least num_columns = 100"),
+        ({"device": "cuda:99999999999"}, "device = cuda:99999999999: must be a CUDA device of this machine"),
+        ({"device": "h200\0"}, r"device = 'h200\x00': must be one of a100"),
+        ({"device": "\udc80"}, r"device = '\udc80': must be one of a100"),
+        ({"kernel": "fallback\0"}, r"kernel = 'fallback\x00': must be one of auto, persistent"),
+        ({"kernel": "a\nb"}, r"kernel = 'a\nb': must be one of auto, persistent"),
+        ({"kernel": "\ud800"}, r"kernel = '\ud800': must be one of auto, persistent"),
         ({"n": -1}, "num_columns = -1: must be between 0 and 2147483647"),
         ({"n": 1 << 31}, "num_columns = 2147483648: must be between 0 and 2147483647"),
         ({"row_stride": 99}, "row_stride = 99: must be at least num_columns = 100"),
@@ -90,6 +101,31 @@ def test_bad_arguments(arguments, message):
     assert str(error.value).startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"m": 1.5}, "num_rows = 1.5: must be an integer"),
+        ({"n": None}, "num_columns = None: must be an integer"),
+        ({"k": "8"}, "k = '8': must be an integer"),
+        ({"row_stride": 100.0}, "row_stride = 100.0: must be an integer"),
+        ({"device": 1.5}, "device = 1.5: must be a str or a torch.device"),
+        ({"kernel": None}, "kernel = None: must be a str"),
+        ({"kernel": 1.5}, "kernel = 1.5: must be a str"),
+    ],
+)
+def test_bad_types(arguments, message):
+    with pytest.raises(TypeError) as error:
+        hpc.plan(**{"m": 10, "n": 100, "k": 5, "device": "h200", **arguments})
+    assert str(error.value) == message
+
+
+def test_a_gpu_that_is_not_there():
+    with pytest.raises(ValueError, match=r"^device = cuda:1000: must be a CUDA device of this machine: .+$"):
+        hpc.plan(1, 1, 1, device="cuda:1000")
+
+
 def test_workspace_size_refuses_too():
     with pytest.raises(ValueError, match=r"k = 5000: must be between 1 and 4096"):
         hpc.workspace_size(1, 1, 5000, device="h200")
+    with pytest.raises(ValueError, match=r"num_rows = 9223372036854775808: must be between 0 and"):
+        hpc.workspace_size(1 << 63, 1, 5, device="h200")
