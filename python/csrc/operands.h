@@ -39,9 +39,12 @@ inline void require(const Status& status) {
   throw std::runtime_error(status.message());
 }
 
-inline Kernel kernel_of(const char* name) {
+inline Kernel kernel_of(std::string name) {
+  // A control character would end the name early or break the line of the message; no kernel's name has a '?'.
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return c < ' '; }, '?');
   Kernel kernel = Kernel::kAuto;
-  require(parse_kernel(name, &kernel));
+  require(parse_kernel(name.c_str(), &kernel));
   return kernel;
 }
 

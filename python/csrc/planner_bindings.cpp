@@ -63,7 +63,7 @@ py::dict make_plan(std::int64_t num_rows, std::int64_t num_columns, std::int64_t
   problem.row_stride = row_stride;
   problem.k = hpctopk::python::k_of(k);
   PlanOptions options;
-  options.kernel = kernel_of(kernel.c_str());
+  options.kernel = kernel_of(kernel);
   Plan plan;
   require(hpctopk::make_plan(problem, device, options, &plan));
 
@@ -164,7 +164,7 @@ py::tuple topk(const py::array& scores, std::int64_t k, const std::optional<py::
   if (num_threads < 0) hpctopk::python::refuse("threads", std::to_string(num_threads), "at least 0");
 
   PlanOptions options;
-  options.kernel = kernel_of(kernel.c_str());
+  options.kernel = kernel_of(kernel);
   Plan plan;
   require(hpctopk::make_plan(problem, hpctopk::cpu_device(), options, &plan));
   arguments_of(operands, problem);  // before anything is allocated

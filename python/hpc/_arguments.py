@@ -9,17 +9,20 @@ from collections.abc import Sequence
 import numpy as np
 
 
+def _short_repr(value: object) -> str:
+    return " ".join(reprlib.repr(value).split())
+
+
 def shown(value: object) -> str:
     """A value for a message: text as it is where it can be printed, else a short repr on one line."""
-    if isinstance(value, str) and value.isprintable() and len(value) <= 64:
-        return value
-    return " ".join(reprlib.repr(value).split())
+    printable = isinstance(value, str) and value.isprintable() and len(value) <= 64
+    return str(value) if printable else _short_repr(value)
 
 
 def check_integer(name: str, value: object, least: int, most: int) -> int:
     """The value as an int: a TypeError if it is no integer, a ValueError outside of [least, most]."""
     if not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} = {' '.join(reprlib.repr(value).split())}: must be an integer")
+        raise TypeError(f"{name} = {_short_repr(value)}: must be an integer")
     if not least <= value <= most:
         raise ValueError(f"{name} = {value}: must be between {least} and {most}")
     return int(value)

@@ -272,6 +272,13 @@ def test_kernels_that_do_not_print(kernel, text):
     assert str(error.value) == f"kernel = {text}: must be one of {', '.join(hpc._core.KERNELS)}"
 
 
+def test_torch_op_with_a_kernel_of_two_lines():
+    torch = require_device("cpu")
+    with pytest.raises(RuntimeError, match=r"^kernel = a\?b: must be one of auto") as error:
+        torch.ops.hpc.topk(torch.zeros(2, 3), None, 1, kernel="a\nb")
+    assert "\n" not in str(error.value)
+
+
 def test_numpy_beside_torch():
     torch = require_device("cpu")
     with pytest.raises(TypeError, match=r"lengths = ndarray: must be a torch tensor, as scores is"):
