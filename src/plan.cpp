@@ -298,7 +298,6 @@ Policy paper_policy() noexcept {
   policy.sample.rank_margin = 1.5F;
   policy.sample.rescue_margin = 1.75F;
   policy.digits = Digits::kFixed;
-  policy.pipeline = Pipeline::kLoads;
   return policy;
 }
 

@@ -158,7 +158,7 @@ enum class Pipeline : std::int32_t {
 struct Policy {
   SamplePolicy sample;
   Digits digits = Digits::kNormalised;
-  Pipeline pipeline = Pipeline::kBulk;
+  Pipeline pipeline = Pipeline::kLoads;
 };
 
 HPCTOPK_API Policy default_policy() noexcept;

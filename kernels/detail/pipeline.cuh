@@ -104,7 +104,11 @@ __device__ __forceinline__ ScanProgress scan_stages(const Group& group, const Ri
     const bool before = index < admission.index;
     const float floor = before ? admission.floor_before : admission.floor;
     const int left = quads - progress.begin;
-    barrier_wait(&ring.full[Ring::stage(progress.passed)], Ring::parity(progress.passed));
+    // A warp that stopped keeps its stage from being filled anew, so one that waits for that must stop too.
+    while (!__all_sync(kFullWarp,
+                       barrier_try_wait(&ring.full[Ring::stage(progress.passed)], Ring::parity(progress.passed)))) {
+      if (__any_sync(kFullWarp, *static_cast<volatile int*>(count) > capacity)) return progress;
+    }
     unsigned mask = 0;
     float4 scores[kQuads];
 #pragma unroll

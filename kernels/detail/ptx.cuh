@@ -44,16 +44,23 @@ __device__ __forceinline__ void barrier_arrive_expect(Barrier* barrier, std::uin
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
 }
-__device__ __forceinline__ void barrier_wait(Barrier* barrier, std::uint32_t parity) {
+// Whether the phase of this parity has ended; waits a little for it.
+__device__ __forceinline__ bool barrier_try_wait(Barrier* barrier, std::uint32_t parity) {
+  std::uint32_t ended;
   asm volatile(
       "{\n"
-      ".reg .pred done;\n"
-      "again_%=:\n"
-      "mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
-      "@!done bra again_%=;\n"
-      "}" ::"r"(shared_address(barrier)),
-      "r"(parity)
+      ".reg .pred ended;\n"
+      "mbarrier.try_wait.parity.shared.b64 ended, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, ended;\n"
+      "}"
+      : "=r"(ended)
+      : "r"(shared_address(barrier)), "r"(parity)
       : "memory");
+  return ended != 0;
+}
+__device__ __forceinline__ void barrier_wait(Barrier* barrier, std::uint32_t parity) {
+  while (!barrier_try_wait(barrier, parity)) {
+  }
 }
 
 // Copies `bytes` (a multiple of 16, both addresses 16-byte aligned) to shared memory, counted by `barrier`.

@@ -261,8 +261,11 @@ TEST(MakePlan, PrefersRowLocalForShortRowsAndPersistentForLong) {
 }
 
 TEST(MakePlan, PersistentStreamsThroughARingOneCtaAnSm) {
+  Policy bulk = default_policy();
+  bulk.pipeline = Pipeline::kBulk;
   PlanOptions options;
   options.kernel = Kernel::kPersistent;
+  options.policy = &bulk;
   Plan plan;
   ASSERT_TRUE(make_plan(problem(8192, 1048576, 0, 2048), named("h200"), options, &plan).ok());
   EXPECT_EQ(plan.grid, 132);
@@ -275,11 +278,8 @@ TEST(MakePlan, PersistentStreamsThroughARingOneCtaAnSm) {
 }
 
 TEST(MakePlan, PersistentOnLoadsFillsTheDeviceTwice) {
-  Policy loads = default_policy();
-  loads.pipeline = Pipeline::kLoads;
   PlanOptions options;
   options.kernel = Kernel::kPersistent;
-  options.policy = &loads;
   Plan plan;
   ASSERT_TRUE(make_plan(problem(8192, 131072, 0, 2048), named("h200"), options, &plan).ok());
   EXPECT_EQ(plan.grid, 264);

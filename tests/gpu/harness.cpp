@@ -225,7 +225,7 @@ void GpuTest::SetUp() {
 std::optional<Plan> GpuTest::plan_for(const Mapping& mapping, const Shape& shape, const Layout& layout) {
   const std::string name = mapping.policy;
   Policy policy = name == "paper" ? paper_policy() : default_policy();
-  if (name == "loads") policy.pipeline = Pipeline::kLoads;
+  if (name == "bulk") policy.pipeline = Pipeline::kBulk;
   PlanOptions options;
   options.kernel = mapping.kernel;
   options.policy = &policy;
@@ -265,7 +265,7 @@ std::vector<Mapping> mappings() {
     if (kernel == Kernel::kAuto || kernel == Kernel::kCpu) continue;
     all.push_back({kernel, "default"});
     all.push_back({kernel, "paper"});
-    if (kernel == Kernel::kPersistent) all.push_back({kernel, "loads"});
+    if (kernel == Kernel::kPersistent) all.push_back({kernel, "bulk"});
   }
   return all;
 }

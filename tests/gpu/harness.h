@@ -177,7 +177,7 @@ class Graph {
   cudaGraphExec_t executable_ = nullptr;
 };
 
-// A kernel and a policy by its name: default, paper, or loads for the default on vector loads alone.
+// A kernel and a policy by its name: default, paper, or bulk for the default on the ring of bulk copies.
 struct Mapping {
   Kernel kernel = Kernel::kAuto;
   const char* policy = "default";
