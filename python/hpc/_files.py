@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,6 +122,14 @@ def require_writable(argument: str, path: Path, suffixes: tuple[str, ...]) -> No
     except OSError as error:
         reason = error.strerror or error
         raise FileError(f"{argument} = {path}: must be in a folder that exists and can be written: {reason}") from error
+
+
+def require_different(files: Mapping[str, Path | None]) -> None:
+    """Refuse, with a FileError, a last file that is one of those before it, whatever their names say."""
+    *others, (argument, path) = [(name, file) for name, file in files.items() if file is not None]
+    for other, file in others:
+        if path.resolve() == file.resolve() or (path.exists() and file.exists() and path.samefile(file)):
+            raise FileError(f"{argument} = {path}: must not be {other}, which it would replace")
 
 
 @contextlib.contextmanager

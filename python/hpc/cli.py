@@ -25,7 +25,7 @@ from rich.table import Table
 
 from hpc import __version__, _core, fuzz
 from hpc._arguments import check_integer
-from hpc._files import ArrayFile, FileError, open_array, replacing, require_kind, require_writable
+from hpc._files import ArrayFile, FileError, open_array, replacing, require_different, require_kind, require_writable
 from hpc._plan import Plan, plan
 from hpc._topk import Statistics, _no_torch, topk_numpy
 from hpc._verify import is_exact
@@ -225,10 +225,16 @@ _path = click.Path(path_type=Path)
 @click.option("--tensor", metavar="NAME", help="Which tensor of a .safetensors file. Needed where it holds several.")
 @click.option("--lengths", type=_path, metavar="FILE", help="Valid scores of each row, integers [rows].")
 @click.option("--row-starts", type=_path, metavar="FILE", help="First valid column of each row, integers [rows].")
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where to run.")
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Where to run. cuda needs torch.",
+)
 @click.option("--kernel", type=click.Choice(_core.KERNELS), default="auto", show_default=True, help="Force a kernel.")
 @click.option(
-    "--threads", type=click.IntRange(0, 2**31 - 1), default=0, help="CPU threads. Default: every hardware thread."
+    "--threads", type=click.IntRange(0, 2**31 - 1), default=0, help="CPU threads. 0 or left out: every hardware thread."
 )
 @click.option("--verify", is_flag=True, help="Compare every row with an independent numpy reference.")
 @click.option("--out", type=_path, metavar="FILE.npy", help="Write the positions, int32 [rows, k].")
@@ -278,10 +284,13 @@ def select(
             f"FILE.shape = [{rows}, {columns}]: must have at most {memory // (4 * k + _ROW_BYTES)} rows: "
             f"what is kept of each for k = {k} must fit the {memory >> 20} MiB of memory here"
         )
+    inputs = {"FILE": file, "--lengths": lengths, "--row-starts": row_starts}
     if out is not None:
         require_writable("--out", out, (".npy",))
+        require_different({**inputs, "--out": out})
     if plot is not None:
         require_writable("--plot", plot, (".png", ".pdf", ".svg"))
+        require_different({**inputs, "--out": out, "--plot": plot})
         if rows == 0 or columns == 0:
             raise FileError(f"--plot = {plot}: FILE must hold scores to draw, and is [{rows}, {columns}]")
     if device == "cuda":
@@ -330,7 +339,8 @@ def plan_command(m: int, n: int, k: int, row_stride: int | None, device_like: st
       hpc plan 64 131072 --k 2048 --device-like h200
       hpc plan 1 1048576 --k 512 --device-like b200 --kernel fallback
     """
-    click.echo(str(plan(m, n, k, row_stride=row_stride, device=device_like, kernel=kernel)).rstrip())
+    device = None if device_like is None else device_like.lower()
+    click.echo(str(plan(m, n, k, row_stride=row_stride, device=device, kernel=kernel)).rstrip())
     return 0
 
 

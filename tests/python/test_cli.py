@@ -338,6 +338,19 @@ def test_signalling_nans_are_verified_without_a_warning(run, scores):
     assert (code, err) == (0, "")
 
 
+def test_an_output_is_never_an_input(run, folder, scores):
+    Path("link.npy").symlink_to("scores.npy")
+    for out, owner in [
+        ("scores.npy", "FILE"),
+        ("./scores.npy", "FILE"),
+        ("link.npy", "FILE"),
+        ("lengths.npy", "--lengths"),
+    ]:
+        code, _, err = run("select", "scores.npy", "--lengths", "lengths.npy", "--k", 5, "--out", out)
+        assert (code, err) == (2, f"hpc: error: --out = {Path(out)}: must not be {owner}, which it would replace\n")
+    assert np.array_equal(np.load("scores.npy"), scores)
+
+
 def test_an_output_that_cannot_be_written(run, folder):
     code, _, err = run("select", "scores.npy", "--out", "none/positions.npy")
     assert (code, err.count("\n")) == (2, 1)
