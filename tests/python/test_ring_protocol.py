@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model of how the scan warps of kernels/detail/pipeline.cuh share a ring and a candidate buffer, in random schedules.
+"""How the scan warps of kernels/detail/pipeline.cuh share a ring and a candidate buffer, modelled in random schedules.
 
 A warp that finds no room keeps its stage, so the producer cannot fill that stage anew. All warps have to come to the
 meeting that makes room, those too that wait for that very stage.
