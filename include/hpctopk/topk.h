@@ -152,7 +152,7 @@ enum class Digits : std::int32_t {
 // How the persistent mapping brings scores to the scan (section 5.3).
 enum class Pipeline : std::int32_t {
   kLoads,  // vector loads by the threads that scan, the paper's
-  kBulk,   // a ring of bulk copies that never waits for a row to end, where the device has them; else kLoads
+  kBulk,   // a ring of bulk copies that never waits for a row to end, where the planner finds it faster; else kLoads
 };
 
 struct Policy {
