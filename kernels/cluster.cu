@@ -2,35 +2,138 @@
 //
 // Cluster mapping (paper, section 5.5): the CTAs of a cluster share a row. Each takes the same sample, so the boundary
 // needs no exchange, scans its part once, and leaves its candidates where the first member reads them through
-// distributed shared memory and refines.
+// distributed shared memory and refines. A cluster may be of one CTA.
 
+#include "kernels/detail/part.cuh"
 #include "kernels/detail/select_row.cuh"
 #include "kernels/kernels.h"
 
 namespace hpctopk::kernels {
 namespace {
 
-template <View kView>
-__global__ void __launch_bounds__(kClusterBlock, 1)
-    cluster_kernel(const detail::Operands operands, const Policy policy, const int capacity) {
+using Group = detail::Group<kClusterBlock>;
+
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-  detail::select_rows<kView>(detail::Group<kClusterBlock>{static_cast<int>(threadIdx.x)}, detail::Cluster{},
-                             static_cast<int>(__clusterSizeInBlocks()), operands, policy, capacity);
+// What select_staged_rows() found in a row before it came to refine.
+struct Scanned {
+  std::int64_t index;  // of the row
+  std::uint32_t boundary;
+  int count;  // candidates of this member
+  int total;  // and of all
+};
+
+// The rest of a row whose candidates are too few, or too many for one buffer. Out of line, and so by value: few come
+// here.
+template <View kView, class Owner>
+__device__ __noinline__ void finish_generally(Owner owner, Scanned scanned, const detail::Operands& operands,
+                                              const Policy& policy, int capacity) {
+  const Group group{static_cast<int>(threadIdx.x)};
+  const detail::CandidateBuffer buffer = detail::part_buffer(capacity);
+  const detail::Row row = detail::load_row(operands, scanned.index);
+  std::int32_t* const out = operands.out + scanned.index * operands.out_row_stride;
+  const int k = operands.k;
+  if (scanned.total < k) {
+    detail::select_row<kView>(group, owner, row, policy, k, true, buffer, out, operands.statistics);
+    return;
+  }
+  const int count = owner.gather(group, row, scanned.total, scanned.count, k, scanned.boundary, policy.digits, buffer,
+                                 operands.statistics);
+  if (!owner.finishes()) return;
+  detail::finish_row(group, row.start, row.length, policy.digits, k, scanned.boundary, count, buffer, out);
+  if (operands.statistics != nullptr && group.thread == 0) {
+    detail::count_row(operands.statistics, row.length, scanned.total, detail::RowWork{});
+  }
+}
+
+template <View kView, class Owner>
+__device__ void select_staged_rows(const Group& group, Owner owner, int size, const detail::Operands& operands,
+                                   const Policy& policy, int capacity) {
+  detail::PartCta<Group> cta(group, capacity);
+  const detail::CandidateBuffer& buffer = cta.buffer;
+  const int k = operands.k;
+  const std::int64_t rows = detail::live_rows(operands);
+  const std::int64_t first = blockIdx.x / size;
+  for (std::int64_t index = first; index < rows; index += gridDim.x / size) {
+    if (index != first) group.sync();  // the last row's scratch has been read
+    const detail::Row row = detail::load_row(operands, index);
+    std::int32_t* const out = operands.out + index * operands.out_row_stride;
+    if (row.length <= k) {
+      if (owner.finishes()) detail::write_whole_row(group, row, k, out);
+      continue;
+    }
+    const detail::Row part = owner.part(row);
+    const detail::Boundary boundary = cta.template start<kView>(group, row, part, policy, k);
+    const int count = cta.scan.scan(group, part, boundary.primary, k, policy.digits, buffer, operands.statistics);
+    const int total = owner.total(group, buffer.scratch, count);
+    if (total < k || !detail::fits_buffer(total, buffer, policy)) {
+      finish_generally<kView>(owner, {index, boundary.primary, count, total}, operands, policy, capacity);
+      continue;
+    }
+    if (owner.finishes()) {
+      detail::gather_candidates(group, buffer.candidates, count, total,
+                                [&](int i) { return owner.entry(buffer.candidates, i); });
+      owner.done_reading();
+      detail::select_best(group, buffer.candidates, total, k, boundary.primary, boundary.highest, buffer.histogram,
+                          buffer.scratch, row.start, out);
+      if (operands.statistics != nullptr && group.thread == 0) {
+        detail::count_row(operands.statistics, row.length, total, detail::RowWork{});
+      }
+    } else {
+      owner.done_reading();
+    }
+    owner.wait_for_readers();
+  }
+}
+#endif
+
+template <View kView, bool kStaged>
+__global__ void __launch_bounds__(kClusterBlock, 1)
+    cluster_kernel(const __grid_constant__ detail::Operands operands, const __grid_constant__ Policy policy,
+                   const int capacity) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  const Group group{static_cast<int>(threadIdx.x)};
+  const auto size = static_cast<int>(__clusterSizeInBlocks());
+  if constexpr (kStaged) {
+    select_staged_rows<kView>(group, detail::Cluster{}, size, operands, policy, capacity);
+  } else {
+    detail::select_rows<kView>(group, detail::Cluster{}, size, operands, policy, capacity);
+  }
 #else
   __trap();  // the planner gives this kernel to devices with clusters alone
 #endif
 }
 
+template <View kView>
+__global__ void __launch_bounds__(kClusterBlock, 1)
+    single_kernel(const __grid_constant__ detail::Operands operands, const __grid_constant__ Policy policy,
+                  const int capacity) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  const Group group{static_cast<int>(threadIdx.x)};
+  select_staged_rows<kView>(group, detail::Solo{}, 1, operands, policy, capacity);
+#else
+  __trap();
+#endif
+}
+
+template <View kView>
+int launch(const Plan& plan, const Arguments& arguments, Stream stream) {
+  detail::LaunchConfig config(plan, stream);
+  auto* kernel = plan.cluster_size == 1 ? single_kernel<kView>
+                 : plan.stages != 0     ? cluster_kernel<kView, true>
+                                        : cluster_kernel<kView, false>;
+  if (plan.cluster_size > 1) {
+    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    if (error != cudaSuccess) return error;
+    config.set_cluster(plan.cluster_size);
+  }
+  return config.launch(kernel, detail::make_operands(plan, arguments), plan.policy, plan.candidate_capacity);
+}
+
 }  // namespace
 
 int launch_cluster(const Plan& plan, const Arguments& arguments, Stream stream) {
-  const auto kernel =
-      plan.policy.sample.view == View::kStrided ? cluster_kernel<View::kStrided> : cluster_kernel<View::kHashed>;
-  const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-  if (error != cudaSuccess) return error;
-  detail::LaunchConfig config(plan, stream);
-  config.set_cluster(plan.cluster_size);
-  return config.launch(kernel, detail::make_operands(plan, arguments), plan.policy, plan.candidate_capacity);
+  return plan.policy.sample.view == View::kStrided ? launch<View::kStrided>(plan, arguments, stream)
+                                                   : launch<View::kHashed>(plan, arguments, stream);
 }
 
 }  // namespace hpctopk::kernels

@@ -13,7 +13,7 @@ namespace hpctopk::kernels {
 // Dynamic shared memory of a CTA that holds `candidate_capacity` (key, index) pairs: the pairs, one 2,048-bin histogram
 // and the block's scratch. The planner and the kernels both take it from here.
 inline constexpr std::int64_t kHistogramBytes = 2048 * 4;
-inline constexpr std::int64_t kScratchBytes = 1024;
+inline constexpr std::int64_t kScratchBytes = 1536;
 inline constexpr std::int64_t kCandidateBytes = 8;
 constexpr std::int64_t shared_bytes(std::int64_t candidate_capacity) {
   return kHistogramBytes + kScratchBytes + kCandidateBytes * candidate_capacity;
@@ -51,11 +51,22 @@ constexpr std::int32_t register_quads(std::int64_t num_columns) {
   return num_columns <= 4 * scores ? 4 : 0;
 }
 
-inline constexpr std::int32_t kSplitBlock = 1024;    // threads; one CTA an SM
-inline constexpr std::int32_t kClusterBlock = 1024;  // threads; one CTA an SM
+inline constexpr std::int32_t kSplitBlock = 512;      // threads; one CTA an SM
+inline constexpr std::int32_t kClusterBlock = 512;   // threads; one CTA an SM
 inline constexpr std::int32_t kMaxParts = 128;       // of a row
+inline constexpr std::int32_t kMaxClusterSize = 16;
 
-inline constexpr std::int64_t kListSizeBytes = 12;
+// A CTA that scans one row, or a part of one, out of bulk copies: the stages, the barriers, then as in shared_bytes().
+inline constexpr std::int32_t kStagedStages = 4;
+inline constexpr std::int64_t kStagedStageBytes = 32768;
+inline constexpr std::int64_t kStagedStateBytes = 128;  // barriers
+// Room beyond k that a buffer needs: what the warps that find no more leave blank, and the row's edges.
+inline constexpr std::int32_t kMinStagedRoom = 1024;
+constexpr std::int64_t staged_shared_bytes(std::int64_t candidate_capacity) {
+  return kStagedStages * kStagedStageBytes + kStagedStateBytes + shared_bytes(candidate_capacity);
+}
+
+inline constexpr std::int64_t kListSizeBytes = 16;
 // Workspace of the KV-split mapping: a list of k candidates and what is known of it for every part of every row.
 constexpr std::int64_t split_workspace_bytes(std::int64_t num_rows, std::int32_t parts, std::int32_t k) {
   return num_rows * parts * (kCandidateBytes * k + kListSizeBytes);

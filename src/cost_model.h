@@ -35,12 +35,12 @@ inline constexpr TurnCost kLoadsPaired{16, 0.325};
 inline constexpr TurnCost kRing{6, 0.135};
 inline constexpr double kRingEndsUs = 4;
 // Cluster: 27, 23 and 20 us at 1 x 128K on 2, 4 and 8 CTAs; 107, 62, 42 and 33 at 1 x 1M on 2 to 16.
-inline constexpr TurnCost kClusterPart{14.5, 0.185};
+inline constexpr TurnCost kClusterPart{6, 0.08};
 // A CTA more in the cluster adds its list to the merge and its arrival to the barriers.
 inline constexpr double kUsPerMember = 0.2;
 // KV-split: 24, 21 and 19 us at 1 x 128K on 4, 8 and 16 CTAs; 42, 32, 27 and 25 at 1 x 1M on 8 to 64. Both kernels.
-inline constexpr TurnCost kSplitPart{10, 0.185};
-inline constexpr double kSplitMergeUs = 7.5;
+inline constexpr TurnCost kSplitPart{5, 0.08};
+inline constexpr double kSplitMergeUs = 4;
 inline constexpr double kUsPerPart = 0.04;
 
 // Share of the SMs that clusters of any size can occupy at once: GPCs are not all the same size.

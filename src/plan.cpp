@@ -25,7 +25,6 @@ static_assert(std::is_trivially_copyable_v<Plan>, "a plan is copied as bytes");
 constexpr std::int32_t kMinComputeCapability = 80;
 constexpr std::int64_t kReservedSharedBytes = 1024;  // the driver's share of every CTA's shared memory
 constexpr std::int32_t kPersistentCtasPerSm = 2;
-constexpr std::int32_t kMaxClusterSize = 16;
 constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
 
 struct Request {
@@ -149,9 +148,26 @@ Proposal persistent(const Request& request) {
   return ring.feasible && (!loads.feasible || ring.cost_us < loads.cost_us) ? ring : loads;
 }
 
-// The fields of a mapping in which `parts` CTAs share a row, one CTA an SM.
+// The fields of a mapping in which `parts` CTAs share a row, one CTA an SM: on bulk copies where the policy wants them
+// and the device has them and room for them.
 Proposal shared_rows(const Request& request, std::int32_t block, std::int32_t parts) {
+  const DeviceInfo& device = request.device;
   Proposal proposal;
+  if (request.policy.pipeline == Pipeline::kBulk && device.compute_capability >= 90) {
+    const std::int64_t room = device.shared_memory_per_block - kernels::staged_shared_bytes(0);
+    const auto capacity = static_cast<std::int32_t>(
+        std::min<std::int64_t>(room / kernels::kCandidateBytes, request.problem.k + kernels::kFullRound));
+    if (capacity >= request.problem.k + kernels::kMinStagedRoom) {
+      proposal.feasible = true;
+      proposal.view = request.policy.sample.view;
+      proposal.block = block;
+      proposal.ctas_per_row = parts;
+      proposal.stages = kernels::kStagedStages;
+      proposal.candidate_capacity = capacity;
+      proposal.shared_bytes = kernels::staged_shared_bytes(capacity);
+      return proposal;
+    }
+  }
   proposal.candidate_capacity = candidate_capacity(request, 1, kernels::kFullRound);
   proposal.feasible = proposal.candidate_capacity != 0;
   proposal.view = request.policy.sample.view;
@@ -161,11 +177,11 @@ Proposal shared_rows(const Request& request, std::int32_t block, std::int32_t pa
   return proposal;
 }
 
-// The cheapest of propose(parts) over the powers of two from 2 to `most`, or over the one number that was asked for.
+// The cheapest of propose(parts) over the powers of two from `least` to `most`, or over the one number asked for.
 template <class Propose>
-Proposal cheapest_split(const Request& request, std::int32_t most, const Propose& propose) {
+Proposal cheapest_split(const Request& request, std::int32_t least, std::int32_t most, const Propose& propose) {
   Proposal best = refuse("no number of CTAs a row fits");
-  for (std::int32_t parts = 2; parts <= most; parts *= 2) {
+  for (std::int32_t parts = least; parts <= most; parts *= 2) {
     if (request.ctas_per_row != 0 && request.ctas_per_row != parts) continue;
     const Proposal proposal = propose(parts);
     if (!proposal.feasible) {
@@ -175,7 +191,7 @@ Proposal cheapest_split(const Request& request, std::int32_t most, const Propose
     }
   }
   if (request.ctas_per_row != 0 && !best.feasible && best.ctas_per_row == 1) {
-    set_note(&best, "ctas_per_row = %d: must be at most %d here", request.ctas_per_row, most);
+    set_note(&best, "ctas_per_row = %d: must be from %d to %d here", request.ctas_per_row, least, most);
   }
   return best;
 }
@@ -185,11 +201,13 @@ Proposal cluster(const Request& request) {
   if (is_cpu(request)) return refuse("the device is a CPU");
   if (request.policy.sample.view == View::kNone) return refuse("this mapping samples, and policy.sample.view is none");
   if (device.compute_capability < 90 || device.max_cluster_size < 2) return refuse("the device has no clusters");
-  return cheapest_split(request, std::min(device.max_cluster_size, kMaxClusterSize), [&](std::int32_t parts) {
+  const std::int32_t most = std::min(device.max_cluster_size, kernels::kMaxClusterSize);
+  return cheapest_split(request, 1, most, [&](std::int32_t parts) {
     Proposal proposal = shared_rows(request, kernels::kClusterBlock, parts);
+    if (parts == 1 && proposal.stages == 0) return refuse("a cluster of one CTA needs bulk copies");
     if (!proposal.feasible) return proposal;
-    const std::int64_t resident =
-        std::max<std::int64_t>(1, static_cast<std::int64_t>(device.num_sms * cost::kClusterOccupancy) / parts);
+    const double share = parts == 1 ? 1 : cost::kClusterOccupancy;
+    const std::int64_t resident = std::max<std::int64_t>(1, static_cast<std::int64_t>(device.num_sms * share) / parts);
     proposal.cluster_size = parts;
     proposal.grid = static_cast<std::int32_t>(std::min(request.problem.num_rows, resident) * parts);
     set_cost(cost::launch_cost(device, cost::kClusterPart, request.problem.num_rows,
@@ -205,7 +223,7 @@ Proposal kv_split(const Request& request) {
   const Problem& problem = request.problem;
   if (is_cpu(request)) return refuse("the device is a CPU");
   if (request.policy.sample.view == View::kNone) return refuse("this mapping samples, and policy.sample.view is none");
-  return cheapest_split(request, kernels::kMaxParts, [&](std::int32_t parts) {
+  return cheapest_split(request, 2, kernels::kMaxParts, [&](std::int32_t parts) {
     Proposal proposal = shared_rows(request, kernels::kSplitBlock, parts);
     if (!proposal.feasible) return proposal;
     // In this order: num_rows may be too large to multiply.
@@ -298,6 +316,7 @@ Policy paper_policy() noexcept {
   policy.sample.rank_margin = 1.5F;
   policy.sample.rescue_margin = 1.75F;
   policy.digits = Digits::kFixed;
+  policy.pipeline = Pipeline::kLoads;
   return policy;
 }
 
@@ -314,9 +333,9 @@ Status make_plan(const Problem& problem, const DeviceInfo& device, const PlanOpt
     if (!status.ok()) return status;
   }
   if (const std::int32_t parts = options.ctas_per_row;
-      parts != 0 && (parts < 2 || parts > kernels::kMaxParts || (parts & (parts - 1)) != 0)) {
-    return Status::error(StatusCode::kInvalidArgument, "ctas_per_row = %d: must be 0 or a power of two from 2 to %d",
-                         parts, kernels::kMaxParts);
+      parts < 0 || parts > kernels::kMaxParts || (parts & (parts - 1)) != 0) {
+    return Status::error(StatusCode::kInvalidArgument, "ctas_per_row = %d: must be 0 or a power of two up to %d", parts,
+                         kernels::kMaxParts);
   }
 
   Plan result;
@@ -356,6 +375,7 @@ Status make_plan(const Problem& problem, const DeviceInfo& device, const PlanOpt
   result.stages = chosen.stages;
   result.candidate_capacity = chosen.candidate_capacity;
   result.shared_bytes = chosen.shared_bytes;
+  result.shared_limit = device.shared_memory_per_block;
   result.workspace_bytes = chosen.workspace_bytes;
   std::memcpy(static_cast<void*>(plan), &result, sizeof result);
   return {};

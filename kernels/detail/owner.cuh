@@ -7,6 +7,7 @@
 #define HPCTOPK_KERNELS_DETAIL_OWNER_CUH_
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/detail/merge.cuh"
 #include "kernels/detail/ptx.cuh"
@@ -25,6 +26,13 @@ struct Solo {
   __device__ int total(const Group&, Scratch*, int count) {
     return count;
   }
+
+  // Entry i of the members' lists of candidates read as one, after total(). All lanes of a warp call it together.
+  __device__ std::uint64_t entry(const std::uint64_t* candidates, int i) const { return candidates[i]; }
+  // All entries that this member wanted are in its registers.
+  __device__ void done_reading() const {}
+  // Waits for the members to say so: their lists are free again.
+  __device__ void wait_for_readers() const {}
 
   // Makes every member's histogram that of the row.
   template <class Group>
@@ -49,15 +57,27 @@ class Cluster {
   __device__ bool finishes() const { return rank_ == 0; }
   __device__ Row part(const Row& row) const { return row.part(rank_, size_); }
 
-  // Two slots in turns: a member publishes anew only after a barrier that every reader of the old value has passed.
+  // Every member tells every other its count. Two slots in turns: a member publishes anew only after a barrier that
+  // every reader of the old value has passed.
   template <class Group>
   __device__ int total(const Group& group, Scratch* scratch, int count) {
     turn_ ^= 1;
-    if (group.thread == 0) scratch->published[turn_] = count;
+    if (group.thread < size_) *remote(&scratch->published[turn_][rank_], group.thread) = count;
     cluster_sync();
-    const int other = group.lane() < size_ ? published(scratch, group.lane()) : 0;
-    return __reduce_add_sync(kFullWarp, other);
+    lane_end_ = inclusive_scan(group.lane() < size_ ? scratch->published[turn_][group.lane()] : 0, group.lane());
+    return __shfl_sync(kFullWarp, lane_end_, kWarpSize - 1);
   }
+
+  __device__ std::uint64_t entry(const std::uint64_t* candidates, int i) const {
+    int member = 0;  // the number of lists that end at or before i
+    for (int step = size_ / 2; step > 0; step /= 2) {
+      if (__shfl_sync(kFullWarp, lane_end_, member + step - 1) <= i) member += step;
+    }
+    const int begin = __shfl_sync(kFullWarp, lane_end_, max(0, member - 1));
+    return remote(candidates, member)[member == 0 ? i : i - begin];
+  }
+  __device__ void done_reading() const { cluster_arrive(); }
+  __device__ void wait_for_readers() const { cluster_wait(); }
 
   template <class Group>
   __device__ void add_histograms(const Group& group, int* histogram) const {
@@ -81,7 +101,7 @@ class Cluster {
     if (total > buffer.capacity) count = cut_to_bound(group, row, count, k, floor, digits, buffer);
     if (rank_ == 0) {
       Scratch* const scratch = buffer.scratch;
-      const auto size_of = [&](int member) { return member == 0 ? 0 : published(scratch, member); };
+      const auto size_of = [&](int member) { return member == 0 ? 0 : scratch->published[turn_][member]; };
       const int listed = end_lists(group, scratch, size_, size_of);
       const auto load = [&](int i) {
         const ListEntry entry = find_entry(scratch, size_, i);
@@ -113,16 +133,14 @@ class Cluster {
   }
 
   template <class T>
-  __device__ static const T* remote(const T* address, int member) {
-    return static_cast<const T*>(__cluster_map_shared_rank(const_cast<T*>(address), member));
-  }
-  __device__ int published(const Scratch* scratch, int member) const {
-    return *remote(&scratch->published[turn_], member);
+  __device__ static T* remote(T* address, int member) {
+    return static_cast<T*>(__cluster_map_shared_rank(const_cast<std::remove_const_t<T>*>(address), member));
   }
 
   int rank_;
   int size_;
   int turn_ = 0;
+  int lane_end_ = 0;  // where the list of the member that this lane stands for ends
 };
 #endif
 

@@ -67,23 +67,6 @@ struct Slot {
   int count;               // candidates
 };
 
-// What a scan admits at an index: after a tightening, equals of the k-th key win only before its index.
-struct Admission {
-  float floor;  // from `index` on
-  float floor_before;
-  int index;
-  bool closed;  // nothing more from `index` on
-
-  __device__ static Admission at_least(std::uint32_t key) {
-    const float floor = admission_floor(key);
-    return {floor, floor, 0, false};
-  }
-  __device__ static Admission after(std::uint64_t kth) {
-    const std::uint32_t key = composite_key(kth);
-    return {key_score(key), admission_floor(key), static_cast<int>(composite_index(kth)), key == kNanKey};
-  }
-};
-
 // Where a warp stands in a row.
 struct ScanProgress {
   int begin;        // the row's quads before it are done
@@ -119,43 +102,16 @@ __device__ __forceinline__ ScanProgress scan_stages(const Group& group, const Ri
       if (group.thread + i * Group::kSize < left) mask |= admits;
     }
     if (admission.closed && !before) mask = 0;
-    if (__any_sync(kFullWarp, mask != 0)) {
-      const int mine = __popc(mask);
-      const int through = inclusive_scan(mine, group.lane());
-      int slot = 0;
-      if (group.lane() == kWarpSize - 1) slot = atomicAdd(count, through);
-      slot = __shfl_sync(kFullWarp, slot, kWarpSize - 1);
-      const int end = slot + __shfl_sync(kFullWarp, through, kWarpSize - 1);
-      if (end > capacity) {  // no room: blanks, which rank below every candidate, and the stage another time
-        for (int i = slot + group.lane(); i < capacity; i += kWarpSize) candidates[i] = 0;
-        return progress;
-      }
-      slot += through - mine;
-      const auto* const values = reinterpret_cast<const float*>(stage + group.thread);
-      while (mask != 0) {
-        const unsigned i = __ffs(static_cast<int>(mask)) - 1;
-        mask &= mask - 1;
-        const unsigned j = i / 4 * (4 * Group::kSize) + i % 4;
-        candidates[slot++] = composite(ordered_key(values[j]), index + 4 * group.thread + j);
-      }
-      __syncwarp();
-    }
+    const auto* const values = reinterpret_cast<const float*>(stage + group.thread);
+    const auto composite_of = [&](unsigned i) {
+      const unsigned j = i / 4 * (4 * Group::kSize) + i % 4;
+      return composite(ordered_key(values[j]), index + 4 * group.thread + j);
+    };
+    if (!append(group.lane(), mask, composite_of, candidates, count, capacity)) return progress;
+    __syncwarp();
     if (group.lane() == 0) barrier_arrive(&ring.empty[Ring::stage(progress.passed)]);
   }
   return progress;
-}
-
-// Keeps the k best of a full buffer. Out of line: few rows come here.
-template <class Group>
-__device__ __noinline__ void tighten(Group group, int k, std::uint32_t floor, int length, Digits digits, Slot* slot,
-                                     CandidateBuffer buffer, int capacity) {
-  const std::uint64_t kth =
-      kth_best(group, buffer.candidates, capacity, k, floor, length, digits, buffer.histogram, buffer.scratch);
-  keep_best(group, buffer.candidates, capacity, kth, buffer.scratch);
-  if (group.thread == 0) {
-    slot->count = k;
-    slot->kth = kth;
-  }
 }
 
 // Scans the slot's row from the ring into the buffer's candidates; returns the stages passed. All threads of `group`
@@ -175,8 +131,12 @@ __device__ __forceinline__ unsigned scan_ring(const Group& group, const TightenG
                            &slot->count, capacity);
     if (!group.sync_or(progress.begin < row.quads)) break;
     if (group.thread < TightenGroup::kSize) {
-      tighten(tighten_group, k, floor, row.length, digits, slot, buffer, capacity);
-      if (statistics != nullptr && group.thread == 0) atomicAdd(counter(&statistics->tightened), 1ULL);
+      const std::uint64_t kth = keep_k_best(tighten_group, k, floor, row.length, digits, buffer, capacity);
+      if (group.thread == 0) {
+        slot->count = k;
+        slot->kth = kth;
+        if (statistics != nullptr) atomicAdd(atomic_word(&statistics->tightened), 1ULL);
+      }
     }
     group.sync();
     floor = composite_key(slot->kth);

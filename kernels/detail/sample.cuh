@@ -20,6 +20,7 @@ namespace hpctopk::detail {
 struct Boundary {
   std::uint32_t primary = 0;
   std::uint32_t secondary = 0;
+  std::uint32_t highest = kNanKey;  // of the sample
   bool usable = false;
 };
 
@@ -37,51 +38,18 @@ __device__ __forceinline__ Boundary propose_strided(const Group& group, const Ro
   }
   group.sync();
   find_rank(group, histogram, scratch, view.rank, view.second_rank);
-  return {coarse_floor(scratch->found[0].bin), coarse_floor(scratch->found[1].bin), true};
+  return {coarse_floor(scratch->found[0].bin), coarse_floor(scratch->found[1].bin), kNanKey, true};
 }
 
-// The default proposal: one chunk at a hashed place in each stratum. The histogram's bins divide the range from a key
-// that is certainly below the boundary to the sample's maximum, so that the boundary stays sharp whatever range the
-// scores have. That key is the lowest of the maxima of disjoint subsets of the sample: with at least `rank` subsets,
-// at least `rank` samples reach it. The sample waits in `stage`, shared memory for `room` keys.
-template <class Group>
-__device__ __forceinline__ Boundary propose_hashed(const Group& group, const Row& row, SamplePolicy policy, int k,
-                                                   int* histogram, Scratch* scratch, std::uint32_t* stage, int room) {
-  policy.max_samples = min(policy.max_samples, room);
-  const HashedView view = hashed_view(policy, row.length, row.quads, k);
-  if (!view.usable()) return {};
-  const int quads = view.samples / 4;
-  auto* const staged = reinterpret_cast<uint4*>(stage);
-  group.sync();  // the last row's candidates have been read
-  clear_histogram(group, histogram);
-  if (group.thread == 0) {
-    scratch->low_key = kNanKey;
-    scratch->high_key = 0;
-  }
-
-  constexpr int kInFlight = 2;  // quads
-  std::uint32_t highest = 0;
-  std::uint32_t lowest = kNanKey;
-  for (int base = group.thread; base < quads; base += kInFlight * Group::kSize) {
-    float4 scores[kInFlight];
-#pragma unroll
-    for (int i = 0; i < kInFlight; ++i) {
-      const int quad = min(base + i * Group::kSize, quads - 1);  // unconditional loads are in flight together
-      scores[i] = load_streaming(row.quad(view.quad(quad, row.seed)));
-    }
-#pragma unroll
-    for (int i = 0; i < kInFlight; ++i) {
-      const int quad = base + i * Group::kSize;
-      if (quad >= quads) continue;
-      const uint4 keys = make_uint4(ordered_key(scores[i].x), ordered_key(scores[i].y), ordered_key(scores[i].z),
-                                    ordered_key(scores[i].w));
-      staged[quad] = keys;
-      highest = max(highest, max(max(keys.x, keys.y), max(keys.z, keys.w)));
-      lowest = min(lowest, min(min(keys.x, keys.y), min(keys.z, keys.w)));
-    }
-  }
-  group.sync();
-
+// The default proposal (one chunk at a hashed place in each stratum) from its `quads` quads of samples, of which each
+// thread has seen its own: `lowest` and `highest` of them, and sample.for_each visits their keys. The histogram's bins
+// divide the range from a key that is certainly below the boundary to the sample's maximum, so that the boundary stays
+// sharp whatever range the scores have. That key is the lowest of the maxima of disjoint subsets of the sample: with at
+// least `rank` subsets, at least `rank` samples reach it. begin_proposal() came before, and a barrier.
+template <class Group, class Sample>
+__device__ __forceinline__ Boundary hashed_boundary(const Group& group, const HashedView& view, const Sample& sample,
+                                                    int quads, std::uint32_t lowest, std::uint32_t highest,
+                                                    int* histogram, Scratch* scratch) {
   const int active = min(Group::kSize, quads);  // threads that hold samples; whole subsets only below
   int lanes = kWarpSize;
   while (lanes > 1 && active / lanes < view.second_rank) lanes /= 2;
@@ -99,21 +67,130 @@ __device__ __forceinline__ Boundary propose_hashed(const Group& group, const Row
   }
   group.sync();
   low = scratch->low_key;
-  const int shift = max(0, kWarpSize - __clz(scratch->high_key - low) - kDigitBits);
-  const auto count = [&](std::uint32_t key) {
+  highest = scratch->high_key;
+  const int shift = max(0, kWarpSize - __clz(highest - low) - kDigitBits);
+  sample.for_each([&](std::uint32_t key) {
     if (key >= low) atomicAdd(&histogram[(key - low) >> shift], 1);
-  };
-  for (int quad = group.thread; quad < quads; quad += Group::kSize) {
-    const uint4 keys = staged[quad];
-    count(keys.x);
-    count(keys.y);
-    count(keys.z);
-    count(keys.w);
-  }
+  });
   group.sync();
   find_rank(group, histogram, scratch, view.rank, view.second_rank);
   return {low + (static_cast<std::uint32_t>(scratch->found[0].bin) << shift),
-          low + (static_cast<std::uint32_t>(scratch->found[1].bin) << shift), true};
+          low + (static_cast<std::uint32_t>(scratch->found[1].bin) << shift), highest, true};
+}
+
+template <class Group>
+__device__ __forceinline__ void begin_proposal(const Group& group, int* histogram, Scratch* scratch) {
+  clear_histogram(group, histogram);
+  if (group.thread == 0) {
+    scratch->low_key = kNanKey;
+    scratch->high_key = 0;
+  }
+}
+
+__device__ __forceinline__ uint4 ordered_keys(const float4& scores) {
+  return make_uint4(ordered_key(scores.x), ordered_key(scores.y), ordered_key(scores.z), ordered_key(scores.w));
+}
+__device__ __forceinline__ std::uint32_t lowest_of(const uint4& keys) {
+  return min(min(keys.x, keys.y), min(keys.z, keys.w));
+}
+__device__ __forceinline__ std::uint32_t highest_of(const uint4& keys) {
+  return max(max(keys.x, keys.y), max(keys.z, keys.w));
+}
+template <class Visit>
+__device__ __forceinline__ void for_each_of(const uint4& keys, const Visit& visit) {
+  visit(keys.x);
+  visit(keys.y);
+  visit(keys.z);
+  visit(keys.w);
+}
+
+template <class Group>
+struct StagedSample {
+  const uint4* keys;
+  int thread, quads;
+  template <class Visit>
+  __device__ __forceinline__ void for_each(const Visit& visit) const {
+    for (int quad = thread; quad < quads; quad += Group::kSize) for_each_of(keys[quad], visit);
+  }
+};
+
+template <class Group, int kQuads>
+struct RegisterSample {
+  uint4 keys[kQuads];
+  int thread, quads;
+  template <class Visit>
+  __device__ __forceinline__ void for_each(const Visit& visit) const {
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) {
+      if (thread + i * Group::kSize < quads) for_each_of(keys[i], visit);
+    }
+  }
+};
+
+// The default proposal with the sample waiting in `stage`, shared memory for `room` keys.
+template <class Group>
+__device__ __forceinline__ Boundary propose_hashed(const Group& group, const Row& row, SamplePolicy policy, int k,
+                                                   int* histogram, Scratch* scratch, std::uint32_t* stage, int room) {
+  policy.max_samples = min(policy.max_samples, room);
+  const HashedView view = hashed_view(policy, row.length, row.quads, k);
+  if (!view.usable()) return {};
+  const int quads = view.samples / 4;
+  auto* const staged = reinterpret_cast<uint4*>(stage);
+  group.sync();  // the last row's candidates have been read
+  begin_proposal(group, histogram, scratch);
+  constexpr int kInFlight = 2;  // quads
+  std::uint32_t highest = 0;
+  std::uint32_t lowest = kNanKey;
+  for (int base = group.thread; base < quads; base += kInFlight * Group::kSize) {
+    float4 scores[kInFlight];
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      const int quad = min(base + i * Group::kSize, quads - 1);  // unconditional loads are in flight together
+      scores[i] = load_streaming(row.quad(view.quad(quad, row.seed)));
+    }
+#pragma unroll
+    for (int i = 0; i < kInFlight; ++i) {
+      const int quad = base + i * Group::kSize;
+      if (quad >= quads) continue;
+      const uint4 keys = staged[quad] = ordered_keys(scores[i]);
+      highest = max(highest, highest_of(keys));
+      lowest = min(lowest, lowest_of(keys));
+    }
+  }
+  group.sync();
+  const StagedSample<Group> sample{staged, group.thread, quads};
+  return hashed_boundary(group, view, sample, quads, lowest, highest, histogram, scratch);
+}
+
+// The default proposal with the sample in registers, kQuads quads a thread. Nobody reads the histogram or the scratch
+// any more where it is called.
+template <int kQuads, class Group>
+__device__ __forceinline__ Boundary propose_hashed_in_registers(const Group& group, const Row& row, SamplePolicy policy,
+                                                                int k, int* histogram, Scratch* scratch) {
+  policy.max_samples = min(policy.max_samples, 4 * kQuads * Group::kSize);
+  const HashedView view = hashed_view(policy, row.length, row.quads, k);
+  if (!view.usable()) return {};
+  RegisterSample<Group, kQuads> sample;
+  sample.thread = group.thread;
+  sample.quads = view.samples / 4;
+  float4 scores[kQuads];
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i) {
+    const int quad = min(group.thread + i * Group::kSize, sample.quads - 1);
+    scores[i] = load_streaming(row.quad(view.quad(quad, row.seed)));
+  }
+  begin_proposal(group, histogram, scratch);
+  group.sync();
+  std::uint32_t highest = 0;
+  std::uint32_t lowest = kNanKey;
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i) {
+    sample.keys[i] = ordered_keys(scores[i]);
+    if (group.thread + i * Group::kSize >= sample.quads) continue;
+    highest = max(highest, highest_of(sample.keys[i]));
+    lowest = min(lowest, lowest_of(sample.keys[i]));
+  }
+  return hashed_boundary(group, view, sample, sample.quads, lowest, highest, histogram, scratch);
 }
 
 // The exact coarse boundary (sections 4.3 and 5.2): the coarse bin that holds rank k of all valid scores. Each of the

@@ -29,6 +29,17 @@ struct CandidateBuffer {
   int capacity;
 };
 
+// Keeps the k best of the buffer's `count` candidates, whose keys are >= `floor`; returns the k-th. Out of line: few rows
+// come here.
+template <class Group>
+__device__ __noinline__ std::uint64_t keep_k_best(Group group, int k, std::uint32_t floor, int length, Digits digits,
+                                                  CandidateBuffer buffer, int count) {
+  const std::uint64_t kth =
+      kth_best(group, buffer.candidates, count, k, floor, length, digits, buffer.histogram, buffer.scratch);
+  keep_best(group, buffer.candidates, count, kth, buffer.scratch);
+  return kth;
+}
+
 // Scores of the row's edges: at most three before the first quad and three after the last.
 inline constexpr int kEdgeScores = 6;
 
@@ -41,6 +52,48 @@ __device__ __forceinline__ float pick(const float4& quad, unsigned i) {
 __device__ __forceinline__ unsigned admitted(const float4& quad, float floor) {
   return static_cast<unsigned>(!(quad.x <= floor)) | static_cast<unsigned>(!(quad.y <= floor)) << 1 |
          static_cast<unsigned>(!(quad.z <= floor)) << 2 | static_cast<unsigned>(!(quad.w <= floor)) << 3;
+}
+
+// What a scan admits at an index: after a tightening, equals of the k-th key win only before its index.
+struct Admission {
+  float floor;  // from `index` on
+  float floor_before;
+  int index;
+  bool closed;  // nothing more from `index` on
+
+  __device__ static Admission at_least(std::uint32_t key) {
+    const float floor = admission_floor(key);
+    return {floor, floor, 0, false};
+  }
+  __device__ static Admission after(std::uint64_t kth) {
+    const std::uint32_t key = composite_key(kth);
+    return {key_score(key), admission_floor(key), static_cast<int>(composite_index(kth)), key == kNanKey};
+  }
+};
+
+// Appends composite_of(i) for the bits i of each lane's mask, with one atomic a warp, in room for `capacity` candidates.
+// Where there is not enough, appends none and fills what there is with blanks, which rank below every candidate;
+// `count` is then above the capacity. All lanes of a warp call; whether there was room.
+template <class CompositeOf>
+__device__ __forceinline__ bool append(int lane, unsigned mask, const CompositeOf& composite_of,
+                                       std::uint64_t* candidates, int* count, int capacity) {
+  if (!__any_sync(kFullWarp, mask != 0)) return true;
+  const int mine = __popc(mask);
+  const int through = inclusive_scan(mine, lane);
+  int slot = 0;
+  if (lane == kWarpSize - 1) slot = atomicAdd(count, through);
+  slot = __shfl_sync(kFullWarp, slot, kWarpSize - 1);
+  if (slot + __shfl_sync(kFullWarp, through, kWarpSize - 1) > capacity) {
+    for (int i = slot + lane; i < capacity; i += kWarpSize) candidates[i] = 0;
+    return false;
+  }
+  slot += through - mine;
+  while (mask != 0) {
+    const unsigned i = __ffs(static_cast<int>(mask)) - 1;
+    mask &= mask - 1;
+    candidates[slot++] = composite_of(i);
+  }
+  return true;
 }
 
 // Admits the scores of quads [begin, end). The caller knows that there is room for all of them.
@@ -112,11 +165,9 @@ __device__ int scan_row(const Group& group, const Row& row, std::uint32_t bounda
     count = scratch->count;
     group.sync();  // the next round counts on from there
     if (buffer.capacity - count >= (buffer.capacity - k) / 2) continue;
-    const std::uint64_t kth = kth_best(group, buffer.candidates, count, k, boundary, row.offset + row.length, digits,
-                                       buffer.histogram, scratch);
-    keep_best(group, buffer.candidates, count, kth, scratch);
+    const std::uint64_t kth = keep_k_best(group, k, boundary, row.offset + row.length, digits, buffer, count);
     count = k;
-    if (statistics != nullptr && group.thread == 0) atomicAdd(counter(&statistics->tightened), 1ULL);
+    if (statistics != nullptr && group.thread == 0) atomicAdd(atomic_word(&statistics->tightened), 1ULL);
     if (composite_key(kth) == kNanKey) return k;  // nothing ranks above a NaN
     boundary = composite_key(kth);
     floor = key_score(boundary);

@@ -45,11 +45,11 @@ struct RowWork {
 };
 
 __device__ __forceinline__ void count_row(Statistics* statistics, int length, int candidates, const RowWork& work) {
-  atomicAdd(counter(&statistics->rows), 1ULL);
-  atomicAdd(counter(&statistics->candidates), static_cast<unsigned long long>(candidates));
-  atomicAdd(counter(&statistics->rescued), static_cast<unsigned long long>(work.rescued));
-  atomicAdd(counter(&statistics->recovered), static_cast<unsigned long long>(work.recovered));
-  atomicAdd(counter(&statistics->scores_read), static_cast<unsigned long long>(work.passes) * length);
+  atomicAdd(atomic_word(&statistics->rows), 1ULL);
+  atomicAdd(atomic_word(&statistics->candidates), static_cast<unsigned long long>(candidates));
+  atomicAdd(atomic_word(&statistics->rescued), static_cast<unsigned long long>(work.rescued));
+  atomicAdd(atomic_word(&statistics->recovered), static_cast<unsigned long long>(work.recovered));
+  atomicAdd(atomic_word(&statistics->scores_read), static_cast<unsigned long long>(work.passes) * length);
 }
 
 // Phase 3 and the output: the k best of the buffer's candidates, which all have keys >= floor.
@@ -112,9 +112,13 @@ __device__ void select_row(const Group& group, Owner& owner, const Row& row, con
 
 static_assert(kBins * sizeof(int) == kernels::kHistogramBytes && sizeof(Scratch) <= kernels::kScratchBytes);
 
-// The candidate buffer of a CTA in its dynamic shared memory.
-__device__ __forceinline__ CandidateBuffer shared_buffer(int capacity) {
-  extern __shared__ __align__(16) unsigned char shared[];
+__device__ __forceinline__ unsigned char* shared_memory() {
+  extern __shared__ __align__(128) unsigned char shared[];
+  return shared;
+}
+
+// A candidate buffer as kernels::shared_bytes() sizes it.
+__device__ __forceinline__ CandidateBuffer buffer_at(unsigned char* shared, int capacity) {
   CandidateBuffer buffer;
   buffer.histogram = reinterpret_cast<int*>(shared);
   buffer.scratch = reinterpret_cast<Scratch*>(shared + kernels::kHistogramBytes);
@@ -128,7 +132,7 @@ __device__ __forceinline__ CandidateBuffer shared_buffer(int capacity) {
 template <View kView, class Group, class Owner>
 __device__ void select_rows(const Group& group, Owner owner, int size, const Operands& operands, const Policy& policy,
                             int capacity) {
-  const CandidateBuffer buffer = shared_buffer(capacity);
+  const CandidateBuffer buffer = buffer_at(shared_memory(), capacity);
   const std::int64_t rows = live_rows(operands);
   for (std::int64_t index = blockIdx.x / size; index < rows; index += gridDim.x / size) {
     const Row row = load_row(operands, index);

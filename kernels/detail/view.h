@@ -81,6 +81,7 @@ HPCTOPK_HOST_DEVICE HashedView hashed_view(const SamplePolicy& policy, std::int3
   view.log_chunk = log_chunk;
   const std::int32_t chunk = 4 << log_chunk;
   std::int32_t samples = length / policy.stride;
+  if (samples < policy.min_samples) samples = length / 4 < policy.min_samples ? length / 4 : policy.min_samples;
   if (samples > policy.max_samples) samples = policy.max_samples;
   if (samples > kMaxHashedSamples) samples = kMaxHashedSamples;
   const std::int32_t chunks = samples / chunk;

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Phase 2 of a CTA that has one row, or a part of one, to scan: bulk copies bring it to shared memory while the sample
+// proposes the boundary. What fits the stages is under way at once; the rest follows batch by batch.
+
+#ifndef HPCTOPK_KERNELS_DETAIL_STAGED_SCAN_CUH_
+#define HPCTOPK_KERNELS_DETAIL_STAGED_SCAN_CUH_
+
+#include <cstdint>
+
+#include "kernels/detail/ptx.cuh"
+#include "kernels/detail/scan.cuh"
+#include "kernels/kernels.h"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+namespace hpctopk::detail {
+
+template <class Group>
+class StagedScan {
+ public:
+  // `shared` holds the stages, `full` a barrier for each. One thread initialises the barriers.
+  __device__ StagedScan(void* shared, Barrier* full) : stages_(static_cast<float4*>(shared)), full_(full) {}
+  __device__ void init() const {
+    for (int i = 0; i < kStages; ++i) barrier_init(&full_[i], 1);
+    barrier_init_fence();
+  }
+
+  // Starts the copies of `part`. Thread 0 calls it, when all are done with the last part.
+  __device__ void start(const Row& part) const {
+    for (int i = 0; i < kStages; ++i) copy(part, i);
+  }
+
+  // Admits the scores of the started part whose keys are >= `boundary`, as long as k of them are not known to beat
+  // them; returns the number of candidates. buffer.scratch->count is 0, and a barrier has been since.
+  __device__ __forceinline__ int scan(const Group& group, const Row& part, std::uint32_t boundary, int k, Digits digits,
+                                      const CandidateBuffer& buffer, Statistics* statistics) {
+    const int capacity = buffer.capacity - kEdgeScores;
+    int* const count = &buffer.scratch->count;
+    Admission admission = Admission::at_least(boundary);
+    scan_edge(group, part, 0, part.head, admission.floor, buffer.candidates, count);
+    scan_edge(group, part, part.length - part.tail(), part.length, admission.floor, buffer.candidates, count);
+    const int num_stages = (part.quads + kStageQuads - 1) / kStageQuads;
+    for (int batch = 0; batch < num_stages; batch += kBatch) {
+      unsigned mask = scan_batch(group, part, batch, num_stages, admission);
+      while (true) {
+        const auto composite_of = [&](unsigned i) {
+          const int stage = slot(batch + static_cast<int>(i / kStageBits));
+          const int quad = group.thread + static_cast<int>(i % kStageBits / 4) * Group::kSize;
+          const float score = reinterpret_cast<const float*>(stages_ + stage * kStageQuads + quad)[i % 4];
+          const int stage_quads = (batch + static_cast<int>(i / kStageBits)) * kStageQuads;
+          return composite(ordered_key(score), part.offset + part.head + 4 * (stage_quads + quad) + (i & 3));
+        };
+        const bool appended = append(group.lane(), mask, composite_of, buffer.candidates, count, capacity);
+        if (appended) mask = 0;
+        if (!group.sync_or(!appended)) break;
+        const std::uint64_t kth = keep_k_best(group, k, boundary, part.offset + part.length, digits, buffer, capacity);
+        if (group.thread == 0) {
+          *count = k;
+          if (statistics != nullptr) atomicAdd(atomic_word(&statistics->tightened), 1ULL);
+        }
+        group.sync();
+        boundary = composite_key(kth);
+        admission = Admission::after(kth);
+        if (mask != 0) mask &= scan_batch(group, part, batch, num_stages, admission);
+      }
+      if (group.thread == 0) {
+        for (int i = batch; i < batch + kBatch; ++i) copy(part, i + kStages);
+      }
+    }
+    if (num_stages == 0) group.sync();  // for the edges
+    passed_ += num_stages;
+    return *count;
+  }
+
+ private:
+  static constexpr int kStages = kernels::kStagedStages;
+  static constexpr int kStageQuads = static_cast<int>(kernels::kStagedStageBytes / sizeof(float4));
+  static constexpr int kBatch = 2;                                // stages between two barriers
+  static constexpr int kQuads = kStageQuads / Group::kSize;       // of a thread in a stage
+  static constexpr int kStageBits = 4 * kQuads;
+  static_assert(kQuads * Group::kSize == kStageQuads && kBatch * kStageBits <= 32 && kStages % kBatch == 0);
+
+  __device__ int slot(int stage) const { return static_cast<int>((passed_ + stage) % kStages); }
+
+  __device__ void copy(const Row& part, int stage) const {
+    const int quads = min(kStageQuads, part.quads - stage * kStageQuads);
+    if (quads <= 0) return;
+    const auto bytes = static_cast<std::uint32_t>(quads * sizeof(float4));
+    Barrier* const full = &full_[slot(stage)];
+    barrier_arrive_expect(full, bytes);
+    bulk_copy(stages_ + slot(stage) * kStageQuads, part.quad(stage * kStageQuads), bytes, full);
+  }
+
+  // The bits of a thread's scores that are admitted, in a batch of stages.
+  __device__ __forceinline__ unsigned scan_batch(const Group& group, const Row& part, int batch, int num_stages,
+                                                 const Admission& admission) const {
+    unsigned mask = 0;
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int stage = batch + i;
+      if (stage >= num_stages) break;
+      barrier_wait(&full_[slot(stage)], (passed_ + stage) / kStages & 1);
+      const float4* const quads = stages_ + slot(stage) * kStageQuads;
+      const int left = part.quads - stage * kStageQuads;
+      const bool before = part.offset + part.head + 4 * stage * kStageQuads < admission.index;
+      if (admission.closed && !before) continue;
+      const float floor = before ? admission.floor_before : admission.floor;
+#pragma unroll
+      for (int j = 0; j < kQuads; ++j) {
+        const int quad = group.thread + j * Group::kSize;
+        const unsigned admits = admitted(quads[quad], floor);
+        if (quad < left) mask |= admits << (i * kStageBits + 4 * j);
+      }
+    }
+    return mask;
+  }
+
+  float4* stages_;
+  Barrier* full_;
+  unsigned passed_ = 0;  // stages of all parts before
+};
+
+}  // namespace hpctopk::detail
+#endif
+
+#endif  // HPCTOPK_KERNELS_DETAIL_STAGED_SCAN_CUH_
