@@ -241,6 +241,7 @@ void GpuTest::SetUp() {
 std::optional<Plan> GpuTest::plan_for(const Mapping& mapping, const Shape& shape, const Layout& layout) {
   const std::string name = mapping.policy;
   Policy policy = name == "paper" ? paper_policy() : default_policy();
+  if (name == "loads") policy.pipeline = Pipeline::kLoads;
   if (name == "bulk") policy.pipeline = Pipeline::kBulk;
   PlanOptions options;
   options.kernel = mapping.kernel;
@@ -275,13 +276,14 @@ void GpuTest::expect_right(const std::string& report) {
 }
 
 std::vector<Mapping> mappings() {
+  const char* const other_pipeline = default_policy().pipeline == Pipeline::kBulk ? "loads" : "bulk";
   std::vector<Mapping> all;
   for (int i = 0; i < kNumKernels; ++i) {
     const auto kernel = static_cast<Kernel>(i);
     if (kernel == Kernel::kAuto || kernel == Kernel::kCpu) continue;
     all.push_back({kernel, "default"});
     all.push_back({kernel, "paper"});
-    if (kernel == Kernel::kPersistent) all.push_back({kernel, "bulk"});
+    if (kernel != Kernel::kRowLocal && kernel != Kernel::kFallback) all.push_back({kernel, other_pipeline});
   }
   return all;
 }

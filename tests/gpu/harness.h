@@ -184,7 +184,7 @@ class Graph {
   cudaGraphExec_t executable_ = nullptr;
 };
 
-// A kernel and a policy by its name: default, paper, or bulk for the default on the ring of bulk copies.
+// A kernel and a policy by its name: default, paper, or the default with a pipeline of its own, loads or bulk.
 struct Mapping {
   Kernel kernel = Kernel::kAuto;
   const char* policy = "default";
@@ -215,7 +215,8 @@ class GpuTest : public testing::Test {
   std::string refusal_;  // the planner's last
 };
 
-// Every GPU kernel that the header names, with the default policy and the paper's, and each pipeline of persistent.
+// Every GPU kernel that the header names, with the default policy and the paper's, and those that sample with the
+// pipeline that is not the default's.
 std::vector<Mapping> mappings();
 
 // Runs once for each mapping; skips, naming the planner's reason, where it refused every shape of the test.
