@@ -20,14 +20,12 @@ from rich.table import Column
 from workloads import WORKLOADS
 
 from hpc import _core
-from hpc._files import FileError, require_writable
+from hpc._files import FileError, require_different, require_writable
 
-from . import grids, provenance, report, summary
+from . import grids, planner_table, provenance, report, summary
 
 if TYPE_CHECKING:
     import torch
-
-    from .contestants import Contestant
 
 DEFAULT_ROUNDS = 15
 LEAST_ROUNDS = 9
@@ -68,6 +66,8 @@ Examples:
   hpc bench prefill decode --k 2048 --out run.json
   hpc bench cliffs --out cliffs.json
   hpc bench plot run.json --out pictures
+  hpc bench decode --candidates --peers none --out run.json
+  hpc bench table run.json --device-like h200 --out bench/results/planner_h200.json
 """.format(grids="\n".join(f"  {name:<8} {description}" for name, description in grids.GRIDS.items()))
 
 
@@ -80,7 +80,8 @@ Examples:
         "ignore_unknown_options": True,  # they are those of `measure`
     },
     options_metavar="",
-    subcommand_metavar="GRID... --out FILE.json [OPTIONS] | plot FILE.json --out DIR",
+    subcommand_metavar="GRID... --out FILE.json [OPTIONS] | plot FILE.json --out DIR | "
+    "table FILE.json... --device-like NAME --out TABLE.json",
     epilog="Exit code: 0; 1 where a result of ours is not exact, failed, or a value family costs more than "
     f"{grids.CLIFF_LIMIT} times normal rows; 2 where an argument breaks a rule or there is no GPU.",
 )
@@ -116,6 +117,11 @@ def bench() -> None:
     help="Ours: force a kernel. Repeatable.",
 )
 @click.option(
+    "--candidates",
+    is_flag=True,
+    help="Ours: the planner's choice and beside it every kernel, split and pipeline that it could have chosen.",
+)
+@click.option(
     "--ctas-per-row", default=0, type=click.IntRange(0), help="Ours: CTAs that share a row. Default: planned."
 )
 @click.option("--peers", "peer_names", default="all", metavar="NAMES", help="all, none, or names with commas between.")
@@ -136,6 +142,7 @@ def measure(
     workloads: tuple[str, ...],
     policies: tuple[str, ...],
     kernels: tuple[str, ...],
+    candidates: bool,
     ctas_per_row: int,
     peer_names: str,
     rows: tuple[int, ...] | None,
@@ -149,6 +156,8 @@ def measure(
 ) -> int:
     """Measure the cells of GRIDs and write FILE.json, anew after each cell; cliffs also writes FILE.md."""
     require_writable("--out", out, (".json",))
+    if candidates and (policies, kernels, ctas_per_row) != ((), ("auto",), 0):
+        raise FileError("--candidates: must be without --policy, --kernel and --ctas-per-row, which it goes through")
     wanted = _wanted_peers(peer_names)
     cells = grids.cells(
         list(dict.fromkeys(names)),
@@ -170,11 +179,12 @@ def measure(
     installed, listed = _installed(wanted)
     for name, version in listed.items():
         console.print(f"peer {name}: {version}", highlight=False, soft_wrap=True)
-    taking_part = [
+    ours = [
         contestants.ours(native, policy, kernel, ctas_per_row)
-        for policy in policies or ("default", "paper")
+        for policy in policies or (("default",) if candidates else ("default", "paper"))
         for kernel in kernels
-    ] + [contestants.of_peer(peer) for peer in installed]
+    ]
+    others = [contestants.of_peer(peer) for peer in installed]
 
     settings = run.Settings(rounds or (LEAST_ROUNDS if quick else DEFAULT_ROUNDS), seed, warm)
     timer = Timer(native, device, warm=warm)
@@ -188,12 +198,13 @@ def measure(
         peers=listed,
     )
     lost = ""
-    with _progress(console, cells, taking_part) as step:
+    with _progress(console, cells) as step:
         for cell in cells:
+            forced = contestants.candidates(native, cell, device.index) if candidates else []
+            taking_part = ours + forced + others
+            advance = partial(step, cell, share=1 / len(taking_part))
             try:
-                result = run.measure(
-                    cell, taking_part, timer, measured.ceiling["gbps"], settings, device, partial(step, cell)
-                )
+                result = run.measure(cell, taking_part, timer, measured.ceiling["gbps"], settings, device, advance)
             except run.DeviceLostError as error:
                 result, lost = error.result, str(error)
             result.baseline = recorded.get(report.baseline_name(cell.grid, cell.workload, cell.k), {}).get(
@@ -274,7 +285,7 @@ def _require_gpu() -> tuple[Any, torch.device]:
 
 
 @contextmanager
-def _progress(console: Console, cells: list[grids.Cell], contestants: list[Contestant]) -> Iterator[Any]:
+def _progress(console: Console, cells: list[grids.Cell]) -> Iterator[Any]:
     """What to call before each contestant and after each cell: a bar with an estimate, or a line for each cell."""
     weights = {cell: _weight(cell) for cell in cells}
     bar = Progress(
@@ -292,11 +303,11 @@ def _progress(console: Console, cells: list[grids.Cell], contestants: list[Conte
         task = bar.add_task("measuring", total=total, done=0, cells=len(cells))
         done = 0
 
-        def step(cell: grids.Cell, contestant: str, result: report.Result | None = None) -> None:
+        def step(cell: grids.Cell, contestant: str, result: report.Result | None = None, *, share: float = 0) -> None:
             nonlocal done
             if result is None:
                 bar.update(task, description=f"{cell}: {contestant}")
-                bar.advance(task, weights[cell] / len(contestants))
+                bar.advance(task, weights[cell] * share)
                 return
             done += 1
             bar.update(task, done=done)
@@ -341,6 +352,23 @@ def plot(file: Path, out: Path, formats: tuple[str, ...]) -> int:
 
     for path in draw(measured, out, list(dict.fromkeys(formats))):
         click.echo(f"wrote {path}")
+    return 0
+
+
+@bench.command()
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="TABLE.json", help="Write the table.")
+@click.option("--device-like", required=True, metavar="NAME", help="Device of the runs, as hpc plan knows it: h200.")
+def table(files: tuple[Path, ...], out: Path, device_like: str) -> int:
+    """Gather the times of runs with --candidates, and say where the planner's choice is not the best."""
+    require_writable("--out", out, (".json",))
+    require_different({**{f"FILE {file}": file for file in files}, "--out": out})
+    gathered = planner_table.gather([report.load("FILE", file) for file in files], device_like.lower())
+    gathered.save(out)
+    for line in planner_table.offenders(gathered):
+        click.echo(line)
+    click.echo(planner_table.summary(gathered))
+    click.echo(f"wrote {out}")
     return 0
 
 

@@ -3,15 +3,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
 from peers import Call, Peer, Run, UnsupportedError
 
+from hpc import _core
+
+from . import inputs
+from .grids import Cell
+from .report import PIPELINES, pipeline_of
+
 STATISTICS = ("rows", "candidates", "rescued", "recovered", "tightened", "scores_read")  # hpctopk::Statistics
+
+
+SPLITS = (0, 2, 4, 8, 16, 32, 64, 128)  # CTAs a row to ask for; 0: the planner's choice
 
 
 @dataclass(frozen=True)
@@ -52,12 +62,22 @@ def ours_name(policy: str, kernel: str, ctas_per_row: int) -> str:
     return " ".join(words)
 
 
-def ours(native: Any, policy: str, kernel: str, ctas_per_row: int) -> Contestant:
+def ours(
+    native: Any,
+    policy: str,
+    kernel: str,
+    ctas_per_row: int,
+    *,
+    name: str | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> Contestant:
     """The library with a policy ("default" or "paper"), a kernel ("auto": the planner's) and CTAs a row (0: likewise).
 
     Args:
         native: the module hpc._bench.
         policy, kernel, ctas_per_row: as the options of that name.
+        name: starts with "hpc"; None: `ours_name`.
+        changes: fields of the policy by their names in the header, enumerations as text: {"view": "none"}.
     """
 
     def prepare(calls: Sequence[Call]) -> Prepared:
@@ -70,6 +90,7 @@ def ours(native: Any, policy: str, kernel: str, ctas_per_row: int) -> Contestant
                 k,
                 kernel=kernel,
                 policy=policy,
+                changes=dict(changes or {}),
                 ctas_per_row=ctas_per_row,
                 device=device.index,
             )
@@ -97,4 +118,40 @@ def ours(native: Any, policy: str, kernel: str, ctas_per_row: int) -> Contestant
         runs = [partial(launch, call, torch.empty(rows, k, dtype=torch.int32, device=device)) for call in calls]
         return Prepared(list(runs), selection.describe(), count)
 
-    return Contestant(ours_name(policy, kernel, ctas_per_row), True, prepare)
+    return Contestant(name or ours_name(policy, kernel, ctas_per_row), True, prepare)
+
+
+def candidates(native: Any, cell: Cell, device: int) -> list[Contestant]:
+    """Ours once for each kernel, number of CTAs a row and pipeline that a plan for the cell can have.
+
+    Args:
+        native: the module hpc._bench.
+        cell: what to select.
+        device: ordinal of the CUDA device.
+    """
+    found: dict[str, Contestant] = {}
+    for kernel, pipeline in product((name for name in _core.KERNELS if name not in ("auto", "cpu")), PIPELINES):
+        for ctas_per_row in SPLITS:
+            try:
+                plan = native.Selection(
+                    cell.rows,
+                    cell.columns,
+                    inputs.row_stride(cell.columns),
+                    cell.k,
+                    kernel=kernel,
+                    policy="default",
+                    changes={"pipeline": pipeline},
+                    ctas_per_row=ctas_per_row,
+                    device=device,
+                ).describe()
+            except ValueError:  # refused: this split or, where the planner may choose it, this kernel
+                if ctas_per_row == 0:
+                    break
+                continue
+            parts = plan["ctas_per_row"] if plan["ctas_per_row"] > 1 else 0
+            had = pipeline_of(plan["stages"])
+            name = ours_name("default", kernel, parts) + (" bulk" if had == "bulk" else "")
+            found.setdefault(name, ours(native, "default", kernel, parts, name=name, changes={"pipeline": had}))
+            if parts == 0:  # it shares no rows
+                break
+    return list(found.values())

@@ -11,10 +11,12 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+from hpc import _core
 from hpc._files import FileError, replacing
 
 SCHEMA = "hpctopk-bench-1"
 RIGHT = ("exact", "ties")
+PIPELINES = ("loads", "bulk")  # hpctopk::Pipeline
 
 
 @dataclass
@@ -45,6 +47,12 @@ class Timing:
     def ours(self) -> bool:
         """Whether this is the library, not a peer."""
         return self.contestant.partition(" ")[0] == "hpc"
+
+    @property
+    def forced(self) -> bool:
+        """Whether this is the library with the default policy and a kernel that the planner did not choose."""
+        words = self.contestant.split(" ")
+        return self.ours and len(words) > 1 and words[1] in _core.KERNELS
 
     @property
     def right_us(self) -> float | None:
@@ -200,6 +208,11 @@ def family_costs(results: list[Result], contestant: str) -> dict[tuple[str, int,
         if us and base:
             costs[result.workload, result.rows, result.columns] = us / base
     return costs
+
+
+def pipeline_of(stages: int) -> str:
+    """Which of PIPELINES a plan with so many stages has."""
+    return PIPELINES[stages > 0]
 
 
 def mean(values: list[float]) -> float:

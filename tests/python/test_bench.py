@@ -513,6 +513,10 @@ def one_line(err):
         (("prefill", "--out", "a.json", "--rows", "1x"), "Invalid value for '--rows': '1x': must be numbers"),
         (("prefill", "--out", "a.json", "--rows", "7"), "GRID = prefill: --rows and --columns leave no cell of it"),
         (("prefill", "--out", "a.json", "--baseline", "b"), "--baseline = b: must hold lists of M, N"),
+        (
+            ("decode", "--out", "a.json", "--candidates", "--kernel", "cluster"),
+            "--candidates: must be without --policy",
+        ),
         (("plot", "a.json", "--out", "pictures"), "FILE = a.json: must be a report of hpc bench"),
         (("plot", REPORT, "--out", "no/pictures"), "--out = no/pictures: must be in a folder that exists"),
         (("plot", REPORT, "--out", "p", "--format", "gif"), "Invalid value for '--format': 'gif' is not one of"),
@@ -606,6 +610,22 @@ def test_a_whole_run(command, tmp_path, without_gpu):
     assert "wrote a.md" in out
     assert "best on record" in out
     assert f"[{len(measured.results)}/{len(measured.results)}] decode normal 2 x 8192, k 64: hpc 80.0 us, " in err
+
+
+def test_a_run_with_candidates(command, tmp_path, without_gpu, monkeypatch):
+    def candidates(native, cell, device):
+        return [contestants.ours(native, "default", "cluster", parts) for parts in (2, 4) if parts <= cell.rows]
+
+    monkeypatch.setattr(contestants, "candidates", candidates)
+    without_gpu["hpc cluster 2 a row"] = without_gpu["hpc cluster 4 a row"] = stable
+    code, out, err = command(
+        *("decode", "--rows", "2,4", "--columns", "4K", "--k", "64", "--peers", "none", "--candidates"),
+        *("--out", "a.json"),
+    )
+    assert code == 0, err
+    names = [[t.contestant for t in r.timings] for r in report.load("FILE", tmp_path / "a.json").results]
+    assert names == [["hpc", "hpc cluster 2 a row"], ["hpc", "hpc cluster 2 a row", "hpc cluster 4 a row"]]
+    assert "hpc cluster 4 a row" in out
 
 
 def test_an_inexact_result_fails_the_run(command, without_gpu):
