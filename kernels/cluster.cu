@@ -18,6 +18,7 @@ using Group = detail::Group<kClusterBlock>;
 struct Scanned {
   std::int64_t index;  // of the row
   std::uint32_t boundary;
+  std::uint32_t highest;  // of the sample
   int count;  // candidates of this member
   int total;  // and of all
 };
@@ -39,7 +40,8 @@ __device__ __noinline__ void finish_generally(Owner owner, Scanned scanned, cons
   const int count = owner.gather(group, row, scanned.total, scanned.count, k, scanned.boundary, policy.digits, buffer,
                                  operands.statistics);
   if (!owner.finishes()) return;
-  detail::finish_row(group, row.start, row.length, policy.digits, k, scanned.boundary, count, buffer, out);
+  detail::finish_row(group, row.start, row.length, policy.digits, k, scanned.boundary, scanned.highest, count, buffer,
+                     out);
   if (operands.statistics != nullptr && group.thread == 0) {
     detail::count_row(operands.statistics, row.length, scanned.total, detail::RowWork{});
   }
@@ -66,7 +68,7 @@ __device__ void select_staged_rows(const Group& group, Owner owner, int size, co
     const int count = cta.scan.scan(group, part, boundary.primary, k, policy.digits, buffer, operands.statistics);
     const int total = owner.total(group, buffer.scratch, count);
     if (total < k || !detail::fits_buffer(total, buffer, policy)) {
-      finish_generally<kView>(owner, {index, boundary.primary, count, total}, operands, policy, capacity);
+      finish_generally<kView>(owner, {index, boundary.primary, boundary.highest, count, total}, operands, policy, capacity);
       continue;
     }
     if (owner.finishes()) {

@@ -167,7 +167,7 @@ struct ListReader {
 // come here.
 template <View kView>
 __device__ __noinline__ void merge_generally(const detail::Operands& operands, const Policy& policy, int capacity,
-                                             ListReader load, std::uint32_t boundary, int total) {
+                                             ListReader load, uint2 range, int total) {
   const Group group{static_cast<int>(threadIdx.x)};
   const detail::CandidateBuffer buffer = detail::buffer_at(detail::shared_memory(), capacity);
   const std::int64_t index = blockIdx.x;
@@ -179,9 +179,9 @@ __device__ __noinline__ void merge_generally(const detail::Operands& operands, c
     detail::select_row<kView>(group, solo, row, policy, k, true, buffer, out, operands.statistics);
     return;
   }
-  const int count = detail::merge_candidates(group, load, buffer.scratch->ends[load.parts - 1], 0, k, boundary,
+  const int count = detail::merge_candidates(group, load, buffer.scratch->ends[load.parts - 1], 0, k, range.x,
                                              row.length, policy.digits, buffer, operands.statistics);
-  detail::finish_row(group, row.start, row.length, policy.digits, k, boundary, count, buffer, out);
+  detail::finish_row(group, row.start, row.length, policy.digits, k, range.x, range.y, count, buffer, out);
   if (operands.statistics != nullptr && group.thread == 0) {
     detail::count_row(operands.statistics, row.length, total, detail::RowWork{});
   }
@@ -209,11 +209,12 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
   }
   const std::int64_t first = index * lists.parts;
   const int total = end_needed_lists(group, buffer.scratch, lists.sizes + first, lists.parts, k);
-  const uint2 range = __ldcg(reinterpret_cast<const uint2*>(&lists.sizes[first].boundary));
+  const uint2 range =  // the boundary and the sample's highest
+      __ldcg(reinterpret_cast<const uint2*>(&lists.sizes[first].boundary));
   const ListReader load{lists.candidates + first * k, buffer.scratch, lists.parts, k};
   const int listed = buffer.scratch->ends[lists.parts - 1];
   if (total < k || !detail::fits_buffer(listed, buffer, policy)) {
-    merge_generally<kView>(operands, policy, capacity, load, range.x, total);
+    merge_generally<kView>(operands, policy, capacity, load, range, total);
     return;
   }
   detail::gather_candidates(group, buffer.candidates, 0, listed, load);

@@ -15,9 +15,6 @@ namespace {
 using ScanGroup = detail::Group<kRingScanThreads, 2>;
 using TightenGroup = detail::Group<256, 3>;
 using SelectGroup = detail::Group<kRingSelectThreads, 1>;
-using HandOver = detail::HandOver<kRingScanThreads + kRingSelectThreads>;
-constexpr int kProposedBarrier = 4;  // and 5: the slot's boundary is there
-constexpr int kScannedBarrier = 6;   // and 7: the slot's candidates are there
 
 // A CTA's shared memory: the stages, then one of everything for the selector and one for the scan, candidates for each
 // of the two slots, and the slots and barriers.
@@ -32,6 +29,17 @@ struct RingCta {
   __device__ detail::Slot* slot(int turn) const {
     return reinterpret_cast<detail::Slot*>(shared + ring_shared_bytes(capacity) - kRingStateBytes) + turn;
   }
+  // Of a slot: its boundary is there, and its candidates are.
+  __device__ detail::Barrier* proposed(int turn) const { return ring().empty + kRingStages + turn; }
+  __device__ detail::Barrier* scanned(int turn) const { return ring().empty + kRingStages + 2 + turn; }
+  __device__ void init() const {
+    ring().init(ScanGroup::kWarps);
+    for (int turn = 0; turn < 2; ++turn) {
+      detail::barrier_init(proposed(turn), kRingSelectThreads);
+      detail::barrier_init(scanned(turn), kRingScanThreads);
+    }
+    detail::barrier_init_fence();
+  }
   __device__ detail::CandidateBuffer selector(int turn) const { return buffer(0, turn); }
   __device__ detail::CandidateBuffer scanner(int turn) const { return buffer(1, turn); }
 
@@ -44,7 +52,7 @@ struct RingCta {
             reinterpret_cast<detail::Scratch*>(mine + kHistogramBytes), capacity};
   }
 };
-static_assert(2 * sizeof(detail::Slot) + 2 * kRingStages * sizeof(detail::Barrier) <= kRingStateBytes);
+static_assert(2 * sizeof(detail::Slot) + (2 * kRingStages + 4) * sizeof(detail::Barrier) <= kRingStateBytes);
 
 // Streams the CTA's rows of more than k scores.
 __device__ __forceinline__ void produce(const RingCta& cta, const detail::Operands& operands) {
@@ -61,12 +69,13 @@ __device__ __forceinline__ void scan(const RingCta& cta, const detail::Operands&
   const ScanGroup group{thread};
   const TightenGroup tighten_group{thread};
   unsigned passed = 0;
-  for (int turn = 0;; turn ^= 1) {
-    HandOver{kProposedBarrier + turn}.wait();
+  for (unsigned row = 0;; ++row) {
+    const auto turn = static_cast<int>(row % 2);
+    detail::barrier_wait(cta.proposed(turn), row / 2 % 2);
     if (cta.slot(turn)->index < 0) return;
     passed = detail::scan_ring(group, tighten_group, cta.ring(), passed, operands.k, policy.digits, cta.slot(turn),
                                cta.scanner(turn), operands.statistics);
-    HandOver{kScannedBarrier + turn}.arrive();
+    detail::barrier_arrive(cta.scanned(turn));
   }
 }
 
@@ -100,18 +109,19 @@ __device__ __forceinline__ void select(const RingCta& cta, const detail::Operand
       if (row.length > cta.capacity - detail::kEdgeScores) {
         boundary = detail::propose_inline<kView>(group, row, policy.sample, k, cta.selector(turn));
       }
-      if (group.thread == 0) *slot = {row, index, 0, boundary.primary, 0};
+      if (group.thread == 0) *slot = {row, index, 0, boundary.primary, boundary.highest, 0};
       break;
     }
     const bool found = index < rows;
     if (!found && group.thread == 0) slot->index = -1;
-    HandOver{kProposedBarrier + turn}.arrive();
+    detail::barrier_arrive(cta.proposed(turn));
     index += gridDim.x;
     return found;
   };
 
-  const auto finish = [&](int turn) {
-    HandOver{kScannedBarrier + turn}.wait();
+  const auto finish = [&](unsigned row) {
+    const auto turn = static_cast<int>(row % 2);
+    detail::barrier_wait(cta.scanned(turn), row / 2 % 2);
     const detail::Slot* const slot = cta.slot(turn);
     std::int32_t* const out = operands.out + slot->index * operands.out_row_stride;
     const int count = slot->count;
@@ -119,19 +129,17 @@ __device__ __forceinline__ void select(const RingCta& cta, const detail::Operand
       complete_alone<kView>(group, slot, policy, k, cta.selector(turn), out, operands.statistics);
       return;
     }
-    detail::finish_row_inline(group, slot->row.start, slot->row.length, policy.digits, k, slot->boundary, count,
-                              cta.selector(turn), out);
+    detail::finish_row_inline(group, slot->row.start, slot->row.length, policy.digits, k, slot->boundary, slot->highest,
+                              count, cta.selector(turn), out);
     if (operands.statistics != nullptr && group.thread == 0) {
       detail::count_row(operands.statistics, slot->row.length, count, detail::RowWork{});
     }
   };
 
-  bool pending = false;  // a row in the other slot
-  for (int turn = 0;; turn ^= 1) {
-    const bool found = propose_next(turn);
-    if (pending) finish(turn ^ 1);
+  for (unsigned row = 0;; ++row) {
+    const bool found = propose_next(static_cast<int>(row % 2));
+    if (row != 0) finish(row - 1);
     if (!found) return;
-    pending = true;
   }
 }
 #endif
@@ -144,7 +152,7 @@ __global__ void __launch_bounds__(kRingBlock, 1)
   extern __shared__ __align__(128) unsigned char shared_ring[];
   const RingCta cta{shared_ring, capacity};
   const int thread = static_cast<int>(threadIdx.x);
-  if (thread == 0) cta.ring().init(ScanGroup::kWarps);
+  if (thread == 0) cta.init();
   __syncthreads();
   if (thread < kRingScanThreads) {
     scan(cta, operands, policy, thread);

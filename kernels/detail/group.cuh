@@ -41,14 +41,6 @@ struct Group {
   }
 };
 
-// A hand-over between two groups of `kThreads` threads together: one arrives and goes on, the other waits.
-template <int kThreads>
-struct HandOver {
-  int barrier;
-  __device__ void arrive() const { asm volatile("barrier.arrive %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory"); }
-  __device__ void wait() const { asm volatile("barrier.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory"); }
-};
-
 // The lanes below this one.
 __device__ __forceinline__ unsigned lanes_below(int lane) { return (1U << lane) - 1; }
 

@@ -39,7 +39,6 @@ struct Ring {
       barrier_init(&full[i], 1);
       barrier_init(&empty[i], scan_warps);
     }
-    barrier_init_fence();
   }
   __device__ static int stage(unsigned passed) { return static_cast<int>(passed % kStages); }
   __device__ static std::uint32_t parity(unsigned passed) { return passed / kStages & 1; }
@@ -64,6 +63,7 @@ struct Slot {
   std::int64_t index;      // of the row; -1 after the last
   std::uint64_t kth;       // of the last tightening
   std::uint32_t boundary;  // the lowest key to admit
+  std::uint32_t highest;   // of the sample
   int count;               // candidates
 };
 

@@ -13,6 +13,7 @@
 #include "kernels/detail/refine.cuh"
 #include "kernels/detail/sample.cuh"
 #include "kernels/detail/scan.cuh"
+#include "kernels/detail/select_best.cuh"
 #include "kernels/kernels.h"
 
 namespace hpctopk::detail {
@@ -52,22 +53,27 @@ __device__ __forceinline__ void count_row(Statistics* statistics, int length, in
   atomicAdd(atomic_word(&statistics->scores_read), static_cast<unsigned long long>(work.passes) * length);
 }
 
-// Phase 3 and the output: the k best of the buffer's candidates, which all have keys >= floor.
+// Phase 3 and the output: the k best of the buffer's candidates, which all have keys >= floor, most of them up to
+// `highest`.
 template <class Group>
 __device__ __forceinline__ void finish_row_inline(const Group& group, int start, int length, Digits digits, int k,
-                                                  std::uint32_t floor, int count, const CandidateBuffer& buffer,
-                                                  std::int32_t* out) {
-  const CandidateList<Group> list{group, buffer.candidates, count};
-  const std::uint64_t kth =
-      count == k ? 0 : kth_best_of(group, list, k, floor, length, digits, buffer.histogram, buffer.scratch);
+                                                  std::uint32_t floor, std::uint32_t highest, int count,
+                                                  const CandidateBuffer& buffer, std::int32_t* out) {
+  if (digits == Digits::kNormalised) {
+    select_best(group, buffer.candidates, count, k, floor, highest, buffer.histogram, buffer.scratch, start, out);
+    return;
+  }
+  const std::uint64_t kth = count == k ? 0
+                                       : kth_best(group, buffer.candidates, count, k, floor, length, digits,
+                                                  buffer.histogram, buffer.scratch);
   write_best(group, start, buffer.candidates, count, kth, out, buffer.scratch);
 }
 
 // The same out of line.
 template <class Group>
 __device__ __noinline__ void finish_row(Group group, int start, int length, Digits digits, int k, std::uint32_t floor,
-                                        int count, CandidateBuffer buffer, std::int32_t* out) {
-  finish_row_inline(group, start, length, digits, k, floor, count, buffer, out);
+                                        std::uint32_t highest, int count, CandidateBuffer buffer, std::int32_t* out) {
+  finish_row_inline(group, start, length, digits, k, floor, highest, count, buffer, out);
 }
 
 // Selects the k best columns of a row of more than k scores into `out`, starting from the secondary boundary where
@@ -106,7 +112,7 @@ __device__ void select_row(const Group& group, Owner& owner, const Row& row, con
   }
   count = owner.gather(group, row, total, count, k, boundary.primary, policy.digits, buffer, statistics);
   if (!owner.finishes()) return;
-  finish_row(group, row.start, row.length, policy.digits, k, boundary.primary, count, buffer, out);
+  finish_row(group, row.start, row.length, policy.digits, k, boundary.primary, boundary.highest, count, buffer, out);
   if (statistics != nullptr && group.thread == 0) count_row(statistics, row.length, total, work);
 }
 
