@@ -23,13 +23,13 @@ struct Scanned {
   int total;  // and of all
 };
 
-// The rest of a row whose candidates are too few, or too many for one buffer. Out of line, and so by value: few come
+// The rest of a row whose candidates are too few, or too many for registers. Out of line, and so by value: few come
 // here.
 template <View kView, class Owner>
 __device__ __noinline__ void finish_generally(Owner owner, Scanned scanned, const detail::Operands& operands,
                                               const Policy& policy, int capacity) {
   const Group group{static_cast<int>(threadIdx.x)};
-  const detail::CandidateBuffer buffer = detail::part_buffer(capacity);
+  const detail::CandidateBuffer buffer = detail::part_buffer(capacity + kGathered);
   const detail::Row row = detail::load_row(operands, scanned.index);
   std::int32_t* const out = operands.out + scanned.index * operands.out_row_stride;
   const int k = operands.k;
@@ -37,6 +37,7 @@ __device__ __noinline__ void finish_generally(Owner owner, Scanned scanned, cons
     detail::select_row<kView>(group, owner, row, policy, k, true, buffer, out, operands.statistics);
     return;
   }
+  owner.total(group, buffer.scratch, scanned.count);
   const int count = owner.gather(group, row, scanned.total, scanned.count, k, scanned.boundary, policy.digits, buffer,
                                  operands.statistics);
   if (!owner.finishes()) return;
@@ -48,42 +49,42 @@ __device__ __noinline__ void finish_generally(Owner owner, Scanned scanned, cons
 }
 
 template <View kView, class Owner>
-__device__ void select_staged_rows(const Group& group, Owner owner, int size, const detail::Operands& operands,
-                                   const Policy& policy, int capacity) {
-  detail::PartCta<Group> cta(group, capacity);
+__device__ __forceinline__ void select_staged_rows(const Group& group, Owner owner, int log_size,
+                                                   const detail::Operands& operands, const Policy& policy,
+                                                   const detail::GroupView& full, int capacity) {
+  detail::PartCta<Group> cta(group, capacity, owner.arrivals());
   const detail::CandidateBuffer& buffer = cta.buffer;
   const int k = operands.k;
   const std::int64_t rows = detail::live_rows(operands);
-  const std::int64_t first = blockIdx.x / size;
-  for (std::int64_t index = first; index < rows; index += gridDim.x / size) {
-    if (index != first) group.sync();  // the last row's scratch has been read
+  const std::int64_t first = blockIdx.x >> log_size;
+  for (std::int64_t index = first; index < rows; index += gridDim.x >> log_size) {
+    if (index != first) {  // the last row's scratch and stages have been read
+      group.sync();
+      detail::async_proxy_fence();
+    }
     const detail::Row row = detail::load_row(operands, index);
     std::int32_t* const out = operands.out + index * operands.out_row_stride;
     if (row.length <= k) {
       if (owner.finishes()) detail::write_whole_row(group, row, k, out);
       continue;
     }
+    owner.begin(group, buffer.scratch);
     const detail::Row part = owner.part(row);
-    const detail::Boundary boundary = cta.template start<kView>(group, row, part, policy, k);
+    const detail::Boundary boundary = cta.template start<kView>(group, row, part, full, policy, k);
     const int count = cta.scan.scan(group, part, boundary.primary, k, policy.digits, buffer, operands.statistics);
-    const int total = owner.total(group, buffer.scratch, count);
-    if (total < k || !detail::fits_buffer(total, buffer, policy)) {
-      finish_generally<kView>(owner, {index, boundary.primary, boundary.highest, count, total}, operands, policy, capacity);
+    const int total = owner.meet(group, buffer.scratch, buffer.candidates, count, cta.meeting);
+    if (total < k || !detail::fits_registers(total, policy)) {
+      finish_generally<kView>(owner, {index, boundary.primary, boundary.highest, count, total}, operands, policy,
+                              capacity);
       continue;
     }
-    if (owner.finishes()) {
-      detail::gather_candidates(group, buffer.candidates, count, total,
-                                [&](int i) { return owner.entry(buffer.candidates, i); });
-      owner.done_reading();
-      detail::select_best(group, buffer.candidates, total, k, boundary.primary, boundary.highest, buffer.histogram,
-                          buffer.scratch, row.start, out);
-      if (operands.statistics != nullptr && group.thread == 0) {
-        detail::count_row(operands.statistics, row.length, total, detail::RowWork{});
-      }
-    } else {
-      owner.done_reading();
+    if (!owner.finishes()) continue;
+    const auto load = [&](int i) { return i < count ? buffer.candidates[i] : cta.meeting.gathered[i - count]; };
+    detail::select_from_registers(group, {buffer.candidates, total, k, row.length, row.start, out}, load,
+                                  boundary.primary, boundary.highest, buffer.histogram, buffer.scratch, cta.best);
+    if (operands.statistics != nullptr && group.thread == 0) {
+      detail::count_row(operands.statistics, row.length, total, detail::RowWork{});
     }
-    owner.wait_for_readers();
   }
 }
 #endif
@@ -91,14 +92,14 @@ __device__ void select_staged_rows(const Group& group, Owner owner, int size, co
 template <View kView, bool kStaged>
 __global__ void __launch_bounds__(kClusterBlock, 1)
     cluster_kernel(const __grid_constant__ detail::Operands operands, const __grid_constant__ Policy policy,
-                   const int capacity) {
+                   const __grid_constant__ detail::GroupView full, const int capacity) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   const Group group{static_cast<int>(threadIdx.x)};
-  const auto size = static_cast<int>(__clusterSizeInBlocks());
+  const int log_size = __popc(__clusterSizeInBlocks() - 1);  // of a power of two
   if constexpr (kStaged) {
-    select_staged_rows<kView>(group, detail::Cluster{}, size, operands, policy, capacity);
+    select_staged_rows<kView>(group, detail::Cluster(log_size), log_size, operands, policy, full, capacity);
   } else {
-    detail::select_rows<kView>(group, detail::Cluster{}, size, operands, policy, capacity);
+    detail::select_rows<kView>(group, detail::Cluster(log_size), 1 << log_size, operands, policy, capacity);
   }
 #else
   __trap();  // the planner gives this kernel to devices with clusters alone
@@ -108,10 +109,10 @@ __global__ void __launch_bounds__(kClusterBlock, 1)
 template <View kView>
 __global__ void __launch_bounds__(kClusterBlock, 1)
     single_kernel(const __grid_constant__ detail::Operands operands, const __grid_constant__ Policy policy,
-                  const int capacity) {
+                  const __grid_constant__ detail::GroupView full, const int capacity) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   const Group group{static_cast<int>(threadIdx.x)};
-  select_staged_rows<kView>(group, detail::Solo{}, 1, operands, policy, capacity);
+  select_staged_rows<kView>(group, detail::Solo{}, 0, operands, policy, full, capacity);
 #else
   __trap();
 #endif
@@ -128,7 +129,8 @@ int launch(const Plan& plan, const Arguments& arguments, Stream stream) {
     if (error != cudaSuccess) return error;
     config.set_cluster(plan.cluster_size);
   }
-  return config.launch(kernel, detail::make_operands(plan, arguments), plan.policy, plan.candidate_capacity);
+  return config.launch(kernel, detail::make_operands(plan, arguments), plan.policy, detail::full_view<Group>(plan),
+                       plan.candidate_capacity);
 }
 
 }  // namespace

@@ -61,9 +61,18 @@ inline constexpr std::int32_t kStagedStages = 4;
 inline constexpr std::int64_t kStagedStageBytes = 32768;
 inline constexpr std::int64_t kStagedStateBytes = 128;  // barriers
 // Room beyond k that a buffer needs: what the warps that find no more leave blank, and the row's edges.
-inline constexpr std::int32_t kMinStagedRoom = 1024;
+inline constexpr std::int32_t kMinStagedRoom = 1100;
+inline constexpr std::int32_t kMaxStagedRoom = 2048;
+// Candidates of the other members of a cluster, and of all parts of a row, that the CTA that finishes takes at once.
+inline constexpr std::int32_t kGathered = 6144;
 constexpr std::int64_t staged_shared_bytes(std::int64_t candidate_capacity) {
-  return kStagedStages * kStagedStageBytes + kStagedStateBytes + shared_bytes(candidate_capacity);
+  return kStagedStages * kStagedStageBytes + kStagedStateBytes + shared_bytes(candidate_capacity + kGathered);
+}
+
+// The CTA that merges a row's lists: a buffer as shared_bytes() has it, or the lists at once.
+constexpr std::int64_t merge_shared_bytes(std::int64_t candidate_capacity, std::int64_t k) {
+  const std::int64_t at_once = 256 + kGathered + (k + 1) / 2;
+  return shared_bytes(candidate_capacity > at_once ? candidate_capacity : at_once);
 }
 
 inline constexpr std::int64_t kListSizeBytes = 16;

@@ -29,13 +29,16 @@ struct Lists {
 
   std::uint64_t* candidates;  // [max_rows * parts, k]
   Size* sizes;                // [max_rows * parts]
-  int parts;                  // of a row
+  int parts;                  // of a row, a power of two
+  int log_parts;
 
   static_assert(sizeof(Size) == kListSizeBytes);
 
   __host__ __device__ static Lists in(void* workspace, std::int64_t max_rows, int parts) {
     auto* const sizes = static_cast<Size*>(workspace);
-    return {reinterpret_cast<std::uint64_t*>(sizes + max_rows * parts), sizes, parts};
+    int log_parts = 0;
+    while (1 << log_parts < parts) ++log_parts;
+    return {reinterpret_cast<std::uint64_t*>(sizes + max_rows * parts), sizes, parts, log_parts};
   }
 };
 
@@ -111,7 +114,7 @@ __device__ __forceinline__ void finish_unit(const Group& group, const detail::Ca
 template <View kView, bool kStaged>
 __global__ void __launch_bounds__(kSplitBlock, 1)
     split_scan_kernel(const __grid_constant__ detail::Operands operands, const __grid_constant__ Policy policy,
-                      const int capacity, const Lists lists) {
+                      const __grid_constant__ detail::GroupView full, const int capacity, const Lists lists) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
@@ -120,13 +123,13 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
   const std::int64_t units = detail::live_rows(operands) * lists.parts;
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   if constexpr (kStaged) {
-    detail::PartCta<Group> cta(group, capacity);
+    detail::PartCta<Group> cta(group, capacity, 1);
     for (std::int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
       if (unit != blockIdx.x) group.sync();  // the last unit's scratch has been read
-      const detail::Row row = detail::load_row(operands, unit / lists.parts);
+      const detail::Row row = detail::load_row(operands, unit >> lists.log_parts);
       if (row.length <= k) continue;
-      const detail::Row part = row.part(static_cast<int>(unit % lists.parts), lists.parts);
-      const detail::Boundary boundary = cta.template start<kView>(group, row, part, policy, k);
+      const detail::Row part = row.part(static_cast<int>(unit & (lists.parts - 1)), lists.log_parts);
+      const detail::Boundary boundary = cta.template start<kView>(group, row, part, full, policy, k);
       const int count = cta.scan.scan(group, part, boundary.primary, k, policy.digits, cta.buffer, operands.statistics);
       finish_unit(group, cta.buffer, count, row, k, policy.digits, boundary, lists, unit);
     }
@@ -135,9 +138,9 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
 #endif
   const detail::CandidateBuffer buffer = detail::buffer_at(detail::shared_memory(), capacity);
   for (std::int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
-    const detail::Row row = detail::load_row(operands, unit / lists.parts);
+    const detail::Row row = detail::load_row(operands, unit >> lists.log_parts);
     if (row.length <= k) continue;
-    const detail::Row part = row.part(static_cast<int>(unit % lists.parts), lists.parts);
+    const detail::Row part = row.part(static_cast<int>(unit & (lists.parts - 1)), lists.log_parts);
     detail::Boundary boundary;  // without a usable view every part keeps its own k best
     if (row.length > capacity - detail::kEdgeScores) {
       boundary = detail::propose<kView>(group, row, policy.sample, k, buffer);
@@ -163,7 +166,7 @@ struct ListReader {
   }
 };
 
-// The rest of a row whose candidates are too few, or too many for one buffer: one CTA does it alone. Out of line: few
+// The rest of a row whose candidates are too few, or too many for registers: one CTA does it alone. Out of line: few
 // come here.
 template <View kView>
 __device__ __noinline__ void merge_generally(const detail::Operands& operands, const Policy& policy, int capacity,
@@ -213,13 +216,12 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
       __ldcg(reinterpret_cast<const uint2*>(&lists.sizes[first].boundary));
   const ListReader load{lists.candidates + first * k, buffer.scratch, lists.parts, k};
   const int listed = buffer.scratch->ends[lists.parts - 1];
-  if (total < k || !detail::fits_buffer(listed, buffer, policy)) {
+  if (total < k || !detail::fits_registers(listed, policy)) {
     merge_generally<kView>(operands, policy, capacity, load, range, total);
     return;
   }
-  detail::gather_candidates(group, buffer.candidates, 0, listed, load);
-  detail::select_best(group, buffer.candidates, listed, k, range.x, range.y, buffer.histogram, buffer.scratch,
-                      row.start, out);
+  detail::select_from_registers(group, {nullptr, listed, k, row.length, row.start, out}, load, range.x, range.y,
+                                buffer.histogram, buffer.scratch, detail::best_stage(buffer.candidates));
   if (operands.statistics != nullptr && group.thread == 0) {
     detail::count_row(operands.statistics, row.length, total, detail::RowWork{});
   }
@@ -231,11 +233,12 @@ int launch(const Plan& plan, const Arguments& arguments, Stream stream) {
   const Lists lists = Lists::in(arguments.workspace, plan.problem.num_rows, plan.ctas_per_row);
   detail::LaunchConfig scan(plan, stream);
   const auto kernel = plan.stages != 0 ? split_scan_kernel<kView, true> : split_scan_kernel<kView, false>;
-  const int error = scan.launch(kernel, operands, plan.policy, plan.candidate_capacity, lists);
+  const int error = scan.launch(kernel, operands, plan.policy, detail::full_view<Group>(plan), plan.candidate_capacity,
+                                lists);
   if (error != cudaSuccess) return error;
   detail::LaunchConfig merge(plan, stream);
   merge.set_grid(plan.problem.num_rows);
-  merge.set_shared_bytes(shared_bytes(plan.candidate_capacity));
+  merge.set_shared_bytes(merge_shared_bytes(plan.candidate_capacity, plan.problem.k));
   if (plan.programmatic_dependence) merge.set_programmatic_dependence();
   return merge.launch(split_merge_kernel<kView>, operands, plan.policy, plan.candidate_capacity, lists);
 }

@@ -156,7 +156,7 @@ Proposal shared_rows(const Request& request, std::int32_t block, std::int32_t pa
   if (request.policy.pipeline == Pipeline::kBulk && device.compute_capability >= 90) {
     const std::int64_t room = device.shared_memory_per_block - kernels::staged_shared_bytes(0);
     const auto capacity = static_cast<std::int32_t>(
-        std::min<std::int64_t>(room / kernels::kCandidateBytes, request.problem.k + kernels::kFullRound));
+        std::min<std::int64_t>(room / kernels::kCandidateBytes, request.problem.k + kernels::kMaxStagedRoom));
     if (capacity >= request.problem.k + kernels::kMinStagedRoom) {
       proposal.feasible = true;
       proposal.view = request.policy.sample.view;

@@ -16,6 +16,10 @@
 
 namespace hpctopk::detail {
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+using Barrier = std::uint64_t;
+#endif
+
 // One CTA owns the row.
 struct Solo {
   __device__ bool finishes() const { return true; }
@@ -27,13 +31,20 @@ struct Solo {
     return count;
   }
 
-  // Entry i of the members' lists of candidates read as one, after total(). All lanes of a warp call it together.
-  __device__ std::uint64_t entry(const std::uint64_t* candidates, int i) const { return candidates[i]; }
-  // All entries that this member wanted are in its registers.
-  __device__ void done_reading() const {}
-  // Waits for the members to say so: their lists are free again.
-  __device__ void wait_for_readers() const {}
-
+  // The meeting of the members of a row's parts: begin() where the row begins, meet() once this one has its `count`
+  // candidates, which brings those of the others to `gathered` of the one that finishes; returns how many there are in
+  // all.
+  struct Meeting {
+    std::uint64_t* gathered;  // [kGathered]
+    Barrier* arrived;         // one phase a row: initialised for arrivals()
+  };
+  __device__ int arrivals() const { return 1; }
+  template <class Group>
+  __device__ void begin(const Group&, Scratch*) const {}
+  template <class Group>
+  __device__ int meet(const Group&, Scratch*, const std::uint64_t*, int count, const Meeting&) const {
+    return count;
+  }
   // Makes every member's histogram that of the row.
   template <class Group>
   __device__ void add_histograms(const Group&, int*) const {}
@@ -51,11 +62,12 @@ struct Solo {
 // distributed shared memory. All threads of all members call every function.
 class Cluster {
  public:
-  __device__ Cluster()
-      : rank_(static_cast<int>(__clusterRelativeBlockRank())), size_(static_cast<int>(__clusterSizeInBlocks())) {}
+  // Of 2^log_size members.
+  __device__ explicit Cluster(int log_size)
+      : rank_(static_cast<int>(__clusterRelativeBlockRank())), size_(1 << log_size), log_size_(log_size) {}
 
   __device__ bool finishes() const { return rank_ == 0; }
-  __device__ Row part(const Row& row) const { return row.part(rank_, size_); }
+  __device__ Row part(const Row& row) const { return row.part(rank_, log_size_); }
 
   // Every member tells every other its count. Two slots in turns: a member publishes anew only after a barrier that
   // every reader of the old value has passed.
@@ -64,20 +76,47 @@ class Cluster {
     turn_ ^= 1;
     if (group.thread < size_) *remote(&scratch->published[turn_][rank_], group.thread) = count;
     cluster_sync();
-    lane_end_ = inclusive_scan(group.lane() < size_ ? scratch->published[turn_][group.lane()] : 0, group.lane());
-    return __shfl_sync(kFullWarp, lane_end_, kWarpSize - 1);
+    return __reduce_add_sync(kFullWarp, group.lane() < size_ ? scratch->published[turn_][group.lane()] : 0);
   }
 
-  __device__ std::uint64_t entry(const std::uint64_t* candidates, int i) const {
-    int member = 0;  // the number of lists that end at or before i
-    for (int step = size_ / 2; step > 0; step /= 2) {
-      if (__shfl_sync(kFullWarp, lane_end_, member + step - 1) <= i) member += step;
-    }
-    const int begin = __shfl_sync(kFullWarp, lane_end_, max(0, member - 1));
-    return remote(candidates, member)[member == 0 ? i : i - begin];
+  using Meeting = Solo::Meeting;
+  __device__ int arrivals() const { return rank_ == 0 ? size_ - 1 : 1; }
+
+  template <class Group>
+  __device__ void begin(const Group& group, Scratch* scratch) {
+    if (rank_ == 0 && group.thread == 0) scratch->gathered = 0;
+    cluster_arrive();
   }
-  __device__ void done_reading() const { cluster_arrive(); }
-  __device__ void wait_for_readers() const { cluster_wait(); }
+
+  // A member reserves room in the list of the one that finishes by an atomic on its counter, and stores there. A barrier
+  // that counts the bytes stored tells that one when all have come, and another tells the members how many there are.
+  template <class Group>
+  __device__ int meet(const Group& group, Scratch* scratch, const std::uint64_t* candidates, int count,
+                      const Meeting& meeting) {
+    cluster_wait();
+    if (rank_ != 0) {
+      if (group.thread == 0) scratch->begin = atomicAdd(remote(&scratch->gathered, 0), count);
+      group.sync();
+      const int begin = scratch->begin;
+      const bool fits = begin + count <= kernels::kGathered;
+      const std::uint32_t barrier = cluster_address(meeting.arrived, 0);
+      if (group.thread == 0) remote_arrive_expect(barrier, fits ? static_cast<std::uint32_t>(count) * 8 : 0);
+      if (fits) {
+        const std::uint32_t to = cluster_address(meeting.gathered + begin, 0);
+        for (int i = group.thread; i < count; i += Group::kSize) remote_store(to + 8 * i, candidates[i], barrier);
+      }
+      if (group.thread == 0) barrier_arrive_expect(meeting.arrived, sizeof scratch->total);
+    }
+    cluster_barrier_wait(meeting.arrived, met_ & 1);
+    ++met_;
+    if (rank_ != 0) return static_cast<int>(scratch->total);
+    const int total = count + scratch->gathered;
+    if (group.thread > 0 && group.thread < size_) {
+      remote_store(cluster_address(&scratch->total, group.thread), static_cast<std::uint64_t>(total),
+                   cluster_address(meeting.arrived, group.thread));
+    }
+    return total;
+  }
 
   template <class Group>
   __device__ void add_histograms(const Group& group, int* histogram) const {
@@ -139,8 +178,9 @@ class Cluster {
 
   int rank_;
   int size_;
+  int log_size_;
   int turn_ = 0;
-  int lane_end_ = 0;  // where the list of the member that this lane stands for ends
+  unsigned met_ = 0;
 };
 #endif
 

@@ -15,31 +15,38 @@
 
 namespace hpctopk::detail {
 
-// Whether a row's candidates are brought together in one buffer and refined there, by digits normalised to the
-// proposal's range.
-__device__ __forceinline__ bool fits_buffer(int count, const CandidateBuffer& buffer, const Policy& policy) {
-  return count <= buffer.capacity && policy.digits == Digits::kNormalised;
+// Whether a row's candidates are refined in registers, by digits normalised to the proposal's range.
+__device__ __forceinline__ bool fits_registers(int count, const Policy& policy) {
+  return count <= kernels::kGathered && policy.digits == Digits::kNormalised;
 }
 
-// Sets candidates [begin, end) to load(begin), ..., load(end - 1). All lanes of a warp call `load` together.
-template <class Group, class Load>
-__device__ __forceinline__ void gather_candidates(const Group& group, std::uint64_t* candidates, int begin, int end,
-                                                  const Load& load) {
-  constexpr int kInFlight = 4;
-  for (int base = begin + group.thread; base - group.thread < end; base += kInFlight * Group::kSize) {
-    std::uint64_t c[kInFlight];
-#pragma unroll
-    for (int i = 0; i < kInFlight; ++i) c[i] = load(min(base + i * Group::kSize, end - 1));
-#pragma unroll
-    for (int i = 0; i < kInFlight; ++i) {
-      if (base + i * Group::kSize < end) candidates[base + i * Group::kSize] = c[i];
-    }
-  }
+// Carved from shared memory: room for kDirectRank + kGathered composites and k indices.
+__device__ __forceinline__ BestStage best_stage(void* shared) {
+  auto* const tied = static_cast<std::uint64_t*>(shared);
+  return {tied, tied + kDirectRank, reinterpret_cast<std::int32_t*>(tied + kDirectRank + kernels::kGathered)};
+}
+
+// Samples that a CTA keeps in registers: every CTA of a row takes all of them.
+inline constexpr int kPartSamples = 8192;
+
+// The view of a row for a group that shares it.
+template <class Group>
+HPCTOPK_HOST_DEVICE GroupView part_view(SamplePolicy policy, std::int32_t length, std::int32_t quads, std::int32_t k) {
+  if (policy.max_samples > kPartSamples) policy.max_samples = kPartSamples;
+  return group_view(policy, length, quads, k, Group::kSize);
+}
+
+// The view of a row that is as long as the matrix is wide and begins where a quad does.
+template <class Group>
+GroupView full_view(const Plan& plan) {
+  const auto columns = static_cast<std::int32_t>(plan.problem.num_columns);
+  return part_view<Group>(plan.policy.sample, columns, columns / 4, plan.problem.k);
 }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 inline constexpr std::int64_t kStageTotal = kernels::kStagedStages * kernels::kStagedStageBytes;
-static_assert(kernels::kStagedStages * sizeof(Barrier) <= kernels::kStagedStateBytes);
+static_assert((kernels::kStagedStages + 1) * sizeof(Barrier) <= kernels::kStagedStateBytes);
+static_assert((kDirectRank + kernels::kGathered) * kernels::kCandidateBytes + kMaxK * 4 <= kStageTotal);
 
 // A CTA's shared memory holds the stages, their barriers, and this.
 __device__ __forceinline__ CandidateBuffer part_buffer(int capacity) {
@@ -51,33 +58,52 @@ struct PartCta {
   CandidateBuffer buffer;
   StagedScan<Group> scan;
 
-  __device__ PartCta(const Group& group, int capacity)
+  Solo::Meeting meeting;
+  BestStage best;  // in the stages, once they have been scanned
+
+  // `arrivals`: Owner::arrivals().
+  __device__ PartCta(const Group& group, int capacity, int arrivals)
       : buffer(part_buffer(capacity)),
-        scan(shared_memory(), reinterpret_cast<Barrier*>(shared_memory() + kStageTotal)) {
-    if (group.thread == 0) scan.init();  // the others come to the barriers after start()
+        scan(shared_memory(), reinterpret_cast<Barrier*>(shared_memory() + kStageTotal)),
+        meeting{buffer.candidates + capacity,
+                reinterpret_cast<Barrier*>(shared_memory() + kStageTotal) + kernels::kStagedStages},
+        best(best_stage(shared_memory())) {
+    if (group.thread != 0) return;  // the others come to the barriers after start()
+    barrier_init(meeting.arrived, arrivals);
+    scan.init();
   }
 
-  // Starts `part` of `row` on its way and proposes the row's boundary meanwhile. Ends with a barrier.
+  // Starts `part` of `row` on its way and proposes the row's boundary meanwhile; `full` is the view of a row that is as
+  // long as the matrix is wide. Ends with a barrier.
   template <View kView>
-  __device__ __forceinline__ Boundary start(const Group& group, const Row& row, const Row& part, const Policy& policy,
-                                            int k) const {
-    constexpr int kMaxSamples = 8192;
-    constexpr int kQuads = kMaxSamples / 4 / Group::kSize;  // in a thread's registers
+  __device__ __forceinline__ Boundary start(const Group& group, const Row& row, const Row& part, const GroupView& full,
+                                            const Policy& policy, int k) const {
     Scratch* const scratch = buffer.scratch;
-    if (group.thread == 0) {
+    const auto start_part = [&] {
+      if (group.thread != 0) return;
       scan.start(part);
       scratch->count = 0;
       scratch->front = 0;
       scratch->back = 0;
-    }
+    };
     Boundary boundary;  // admits every score: right where the row fits or has no usable view
-    if (row.length > buffer.capacity - kEdgeScores) {
-      if constexpr (kView == View::kHashed) {
-        boundary =
-            propose_hashed_in_registers<kQuads>(group, row, policy.sample, k, buffer.histogram, buffer.scratch);
-      } else {
-        boundary = propose_inline<kView>(group, row, policy.sample, k, buffer);
+    if constexpr (kView == View::kHashed) {
+      if (row.length > buffer.capacity - kEdgeScores) {
+        const GroupView view = row.length == full.length && row.quads == full.quads
+                                   ? full
+                                   : part_view<Group>(policy.sample, row.length, row.quads, k);
+        if (view.hashed.usable()) {
+          constexpr int kMostQuads = kPartSamples / 4 / Group::kSize;
+          return view.hashed.samples <= kPartSamples / 2
+                     ? propose_hashed_in_registers<kMostQuads / 2>(group, row, view, buffer.histogram, scratch,
+                                                                   start_part)
+                     : propose_hashed_in_registers<kMostQuads>(group, row, view, buffer.histogram, scratch, start_part);
+        }
       }
+      start_part();
+    } else {
+      start_part();
+      if (row.length > buffer.capacity - kEdgeScores) boundary = propose_inline<kView>(group, row, policy.sample, k, buffer);
     }
     if (!boundary.usable) group.sync();
     return boundary;

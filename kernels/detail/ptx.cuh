@@ -63,12 +63,47 @@ __device__ __forceinline__ void barrier_wait(Barrier* barrier, std::uint32_t par
   }
 }
 
+// Lets bulk copies overwrite shared memory that the CTA has written otherwise.
+__device__ __forceinline__ void async_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 // Copies `bytes` (a multiple of 16, both addresses 16-byte aligned) to shared memory, counted by `barrier`.
 __device__ __forceinline__ void bulk_copy(void* to, const void* from, std::uint32_t bytes, Barrier* barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                    shared_address(to)),
                "l"(from), "r"(bytes), "r"(shared_address(barrier))
                : "memory");
+}
+
+// To a barrier of another CTA of the cluster, `address` as cluster_address() gives it: an arrival that announces bytes,
+// and a store that counts them.
+__device__ __forceinline__ std::uint32_t cluster_address(const void* pointer, int rank) {
+  std::uint32_t address;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(pointer)), "r"(rank));
+  return address;
+}
+__device__ __forceinline__ void remote_arrive_expect(std::uint32_t barrier, std::uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void remote_store(std::uint32_t address, std::uint64_t value, std::uint32_t barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(address),
+               "l"(value), "r"(barrier)
+               : "memory");
+}
+// As barrier_wait() for arrivals from other CTAs of the cluster.
+__device__ __forceinline__ void cluster_barrier_wait(Barrier* barrier, std::uint32_t parity) {
+  std::uint32_t ended;
+  do {
+    asm volatile(
+        "{\n"
+        ".reg .pred ended;\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 ended, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, ended;\n"
+        "}"
+        : "=r"(ended)
+        : "r"(shared_address(barrier)), "r"(parity)
+        : "memory");
+  } while (ended == 0);
 }
 
 // The barrier of a thread-block cluster: what a thread wrote before it, its members read after it.

@@ -41,23 +41,23 @@ __device__ __forceinline__ Boundary propose_strided(const Group& group, const Ro
   return {coarse_floor(scratch->found[0].bin), coarse_floor(scratch->found[1].bin), kNanKey, true};
 }
 
-// The default proposal (one chunk at a hashed place in each stratum) from its `quads` quads of samples, of which each
-// thread has seen its own: `lowest` and `highest` of them, and sample.for_each visits their keys. The histogram's bins
+// The default proposal (one chunk at a hashed place in each stratum) from its samples, of which each thread has seen
+// its own: `lowest` and `highest` of them, and sample.for_each visits their keys. The histogram's bins
 // divide the range from a key that is certainly below the boundary to the sample's maximum, so that the boundary stays
 // sharp whatever range the scores have. That key is the lowest of the maxima of disjoint subsets of the sample: with at
 // least `rank` subsets, at least `rank` samples reach it. begin_proposal() came before, and a barrier.
 template <class Group, class Sample>
-__device__ __forceinline__ Boundary hashed_boundary(const Group& group, const HashedView& view, const Sample& sample,
-                                                    int quads, std::uint32_t lowest, std::uint32_t highest,
+__device__ __forceinline__ Boundary hashed_boundary(const Group& group, const GroupView& group_view,
+                                                    const Sample& sample, std::uint32_t lowest, std::uint32_t highest,
                                                     int* histogram, Scratch* scratch) {
-  const int active = min(Group::kSize, quads);  // threads that hold samples; whole subsets only below
-  int lanes = kWarpSize;
-  while (lanes > 1 && active / lanes < view.second_rank) lanes /= 2;
+  const HashedView& view = group_view.hashed;
+  const int log_subset = group_view.log_subset;
+  const int subsets = min(Group::kSize, view.samples / 4) >> log_subset;  // of threads that hold samples
   std::uint32_t low = lowest;
-  if (active / lanes >= view.second_rank) {
+  if (subsets >= view.second_rank) {
     low = highest;
-    for (int distance = 1; distance < lanes; distance *= 2) low = max(low, __shfl_xor_sync(kFullWarp, low, distance));
-    if (group.thread >= active / lanes * lanes) low = kNanKey;
+    for (int i = 0; i < log_subset; ++i) low = max(low, __shfl_xor_sync(kFullWarp, low, 1 << i));
+    if (group.thread >= subsets << log_subset) low = kNanKey;
   }
   low = __reduce_min_sync(kFullWarp, low);
   highest = __reduce_max_sync(kFullWarp, highest);
@@ -132,7 +132,8 @@ template <class Group>
 __device__ __forceinline__ Boundary propose_hashed(const Group& group, const Row& row, SamplePolicy policy, int k,
                                                    int* histogram, Scratch* scratch, std::uint32_t* stage, int room) {
   policy.max_samples = min(policy.max_samples, room);
-  const HashedView view = hashed_view(policy, row.length, row.quads, k);
+  const GroupView group_view = detail::group_view(policy, row.length, row.quads, k, Group::kSize);
+  const HashedView& view = group_view.hashed;
   if (!view.usable()) return {};
   const int quads = view.samples / 4;
   auto* const staged = reinterpret_cast<uint4*>(stage);
@@ -159,26 +160,25 @@ __device__ __forceinline__ Boundary propose_hashed(const Group& group, const Row
   }
   group.sync();
   const StagedSample<Group> sample{staged, group.thread, quads};
-  return hashed_boundary(group, view, sample, quads, lowest, highest, histogram, scratch);
+  return hashed_boundary(group, group_view, sample, lowest, highest, histogram, scratch);
 }
 
-// The default proposal with the sample in registers, kQuads quads a thread. Nobody reads the histogram or the scratch
-// any more where it is called.
-template <int kQuads, class Group>
-__device__ __forceinline__ Boundary propose_hashed_in_registers(const Group& group, const Row& row, SamplePolicy policy,
-                                                                int k, int* histogram, Scratch* scratch) {
-  policy.max_samples = min(policy.max_samples, 4 * kQuads * Group::kSize);
-  const HashedView view = hashed_view(policy, row.length, row.quads, k);
-  if (!view.usable()) return {};
+// The default proposal with the sample in registers, kQuads quads a thread; `meanwhile` runs while it is on its way.
+// Nobody reads the histogram or the scratch any more where it is called.
+template <int kQuads, class Group, class Meanwhile>
+__device__ __forceinline__ Boundary propose_hashed_in_registers(const Group& group, const Row& row,
+                                                                const GroupView& view, int* histogram, Scratch* scratch,
+                                                                const Meanwhile& meanwhile) {
   RegisterSample<Group, kQuads> sample;
   sample.thread = group.thread;
-  sample.quads = view.samples / 4;
+  sample.quads = view.hashed.samples / 4;
   float4 scores[kQuads];
 #pragma unroll
   for (int i = 0; i < kQuads; ++i) {
-    const int quad = min(group.thread + i * Group::kSize, sample.quads - 1);
-    scores[i] = load_streaming(row.quad(view.quad(quad, row.seed)));
+    const int quad = min(group.thread + i * Group::kSize, sample.quads - 1);  // unconditional: all in flight together
+    scores[i] = load_streaming(row.quad(view.hashed.quad(quad, row.seed)));
   }
+  meanwhile();
   begin_proposal(group, histogram, scratch);
   group.sync();
   std::uint32_t highest = 0;
@@ -186,11 +186,11 @@ __device__ __forceinline__ Boundary propose_hashed_in_registers(const Group& gro
 #pragma unroll
   for (int i = 0; i < kQuads; ++i) {
     sample.keys[i] = ordered_keys(scores[i]);
-    if (group.thread + i * Group::kSize >= sample.quads) continue;
-    highest = max(highest, highest_of(sample.keys[i]));
-    lowest = min(lowest, lowest_of(sample.keys[i]));
+    const bool taken = group.thread + i * Group::kSize < sample.quads;
+    highest = taken ? max(highest, highest_of(sample.keys[i])) : highest;
+    lowest = taken ? min(lowest, lowest_of(sample.keys[i])) : lowest;
   }
-  return hashed_boundary(group, view, sample, sample.quads, lowest, highest, histogram, scratch);
+  return hashed_boundary(group, view, sample, lowest, highest, histogram, scratch);
 }
 
 // The exact coarse boundary (sections 4.3 and 5.2): the coarse bin that holds rank k of all valid scores. Each of the

@@ -15,144 +15,284 @@
 
 namespace hpctopk::detail {
 
-// Composites, inclusive at both ends.
-struct Interval {
-  std::uint64_t low, high;
-  __device__ bool has(std::uint64_t c) const { return low <= c && c <= high; }
-};
-
-// An interval divided into equal bins, with one more for what is below and one for what is above.
-struct IntervalBins {
-  static constexpr int kBelow = 0;
-  static constexpr int kAbove = kBins - 1;
-
-  Interval interval;
+// Digits >= base in bins of equal width, but for bin 0, which holds base alone, and for the last, which is open.
+struct DigitBins {
+  std::uint32_t base;
   int shift;
 
-  __device__ static IntervalBins of(Interval interval) {
-    const std::uint64_t span = interval.high > interval.low ? interval.high - interval.low : 0;
-    int shift = max(0, 64 - __clzll(static_cast<long long>(span)) - kDigitBits);
-    shift += span >> shift >= kBins - 2;
-    return {interval, shift};
+  __device__ static DigitBins of(std::uint32_t base, std::uint32_t highest) {
+    const std::uint32_t span = highest > base ? highest - base : 0;
+    int shift = max(0, kWarpSize - __clz(static_cast<int>(span)) - kDigitBits);
+    shift += span >> shift >= kBins - 1;
+    return {base, shift};
   }
-  __device__ int bin(std::uint64_t c) const {
-    if (c < interval.low) return kBelow;
-    return c > interval.high ? kAbove : 1 + static_cast<int>((c - interval.low) >> shift);
+  __device__ int bin(std::uint32_t digit) const {
+    return static_cast<int>(min((digit - base + (1U << shift) - 1) >> shift, kBins - 1U));
   }
-  // Holds what the bin holds, and from the two outer bins maybe more.
-  __device__ Interval of_bin(int bin) const {
-    if (bin == kBelow) return {0, interval.low - 1};
-    if (bin == kAbove) return {max(interval.high + 1, interval.low), ~std::uint64_t{0}};
-    const std::uint64_t low = interval.low + (static_cast<std::uint64_t>(bin - 1) << shift);
-    return {low, low + min(interval.high - low, (std::uint64_t{1} << shift) - 1)};
+  __device__ std::uint32_t low_of(int bin) const {
+    return bin == 0 ? base : base + (static_cast<std::uint32_t>(bin - 1) << shift) + 1;
+  }
+  __device__ std::uint32_t high_of(int bin) const {
+    return bin == kBins - 1 ? 0xFFFFFFFFU : base + (static_cast<std::uint32_t>(bin) << shift);
   }
 };
 
-__device__ __forceinline__ std::uint64_t warp_min(std::uint64_t value) {
-#pragma unroll
-  for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
-    value = min(value, static_cast<std::uint64_t>(
-                           __shfl_xor_sync(kFullWarp, static_cast<unsigned long long>(value), distance)));
+// Candidates in shared memory, and where the columns of the best go.
+struct Selection {
+  const std::uint64_t* candidates;
+  int count;
+  int k;
+  int length;  // bounds the indices
+  std::int32_t start;
+  std::int32_t* out;
+};
+
+// Writes the columns of the `need` best of the `listed` composites in `tied`, after all others.
+template <class Group>
+__device__ __forceinline__ void rank_directly(const Group& group, const std::uint64_t* tied, int listed, int need,
+                                              const Selection& selection) {
+  for (int i = group.warp(); i < listed; i += Group::kWarps) {
+    const std::uint64_t c = tied[i];
+    int better = 0;
+#pragma unroll 1
+    for (int j = group.lane(); j < listed; j += kWarpSize) better += tied[j] > c;
+    better = __reduce_add_sync(kFullWarp, better);
+    if (better < need && group.lane() == 0) {
+      selection.out[selection.k - need + better] = selection.start + static_cast<std::int32_t>(composite_index(c));
+    }
   }
-  return value;
 }
 
-// Writes the columns of the k best of `count` >= k distinct candidates in shared memory. Their keys are at least
-// `floor`, and most are expected above it and up to `highest`: where they are not, it takes another round.
+// The rest of a selection: `need` more from the candidates with keys in [low, high], where they are many, as equal
+// scores are. Rounds over what they really span, first by key and, once one key is left, by index. Out of line: few
+// rows come here.
 template <class Group>
-__device__ __forceinline__ void select_best(const Group& group, const std::uint64_t* candidates, int count, int k,
-                                            std::uint32_t floor, std::uint32_t highest, int* histogram,
-                                            Scratch* scratch, std::int32_t start, std::int32_t* out) {
-  constexpr int kAtOnce = 4;
-  auto* const tied = reinterpret_cast<std::uint64_t*>(histogram);  // once the histogram is done with
-  static_assert(kDirectRank * sizeof(std::uint64_t) <= kBins * sizeof(int));
-  // What equals the floor stands apart: on a plateau it is nearly everything, and only its indices are to be ranked.
-  const std::uint64_t above_floor =
-      floor == kNanKey ? ~std::uint64_t{0} : static_cast<std::uint64_t>(floor + 1) << 32;
-  Interval left{1, ~std::uint64_t{0}};  // blanks are 0
-  IntervalBins bins = IntervalBins::of({above_floor, static_cast<std::uint64_t>(highest) << 32 | 0xFFFFFFFFU});
-  int need = k;  // of what is left; all that is above it is written
-  if (group.thread == 0) scratch->count = 0;
+__device__ __noinline__ void select_among(Group group, Selection selection, std::uint32_t low, std::uint32_t high,
+                                          int need, int* histogram, Scratch* scratch) {
+  auto* const tied = reinterpret_cast<std::uint64_t*>(histogram);
+  bool by_index = false;
+  std::uint32_t key = 0;  // where by_index
+  const auto digit_of = [&](std::uint64_t c) {
+    return by_index ? static_cast<std::uint32_t>(c) : composite_key(c);  // the complement of the index ranks it
+  };
+  const auto for_each_left = [&](const auto& visit) {
+    for (int base = 0; base < selection.count; base += Group::kSize) {
+      const int i = base + group.thread;
+      const std::uint64_t c = selection.candidates[min(i, selection.count - 1)];
+      const std::uint32_t digit = digit_of(c);
+      const bool is_left = i < selection.count && low <= digit && digit <= high;
+      if (is_left && (!by_index || composite_key(c) == key)) visit(c, digit);
+      __syncwarp();
+    }
+  };
   while (true) {
+    group.sync();
     clear_histogram(group, histogram);
     if (group.thread == 0) {
       scratch->listed = 0;
-      scratch->span_low = ~std::uint64_t{0};
-      scratch->span_high = 0;
+      scratch->low_key = 0xFFFFFFFFU;
+      scratch->high_key = 0;
     }
     group.sync();
-#pragma unroll 2
-    for (int i = group.thread; i < count; i += Group::kSize) {
-      const std::uint64_t c = candidates[i];
-      if (left.has(c)) atomicAdd(&histogram[bins.bin(c)], 1);
+    std::uint32_t lowest = 0xFFFFFFFFU;
+    std::uint32_t highest = 0;
+    for_each_left([&](std::uint64_t, std::uint32_t digit) {
+      lowest = min(lowest, digit);
+      highest = max(highest, digit);
+    });
+    lowest = __reduce_min_sync(kFullWarp, lowest);
+    highest = __reduce_max_sync(kFullWarp, highest);
+    if (group.lane() == 0) {
+      atomicMin(&scratch->low_key, lowest);
+      atomicMax(&scratch->high_key, highest);
     }
+    group.sync();
+    low = scratch->low_key;
+    high = scratch->high_key;
+    if (!by_index && low == high) {
+      by_index = true;
+      key = low;
+      low = ~static_cast<std::uint32_t>(selection.length - 1);
+      high = 0xFFFFFFFFU;
+    }
+    const DigitBins bins = DigitBins::of(low, high);
+    for_each_left([&](std::uint64_t, std::uint32_t digit) { atomicAdd(&histogram[bins.bin(digit)], 1); });
     group.sync();
     find_rank(group, histogram, scratch, need);
     const RankBin found = scratch->found[0];
-    Interval bin = bins.of_bin(found.bin);
-    bin = {max(bin.low, left.low), min(bin.high, left.high)};
     const bool all = found.above + found.inside == need;
     const bool rankable = found.inside <= kDirectRank;
-    // A warp reserves room for all it writes of a few candidates with one atomic.
-    std::uint64_t lowest = ~std::uint64_t{0};
-    std::uint64_t highest_inside = 0;
-    for (int base = 0; base < count; base += kAtOnce * Group::kSize) {
-      std::uint64_t c[kAtOnce];
-      unsigned kept[kAtOnce];
-      int total = 0;
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int index = base + i * Group::kSize + group.thread;
-        c[i] = index < count ? candidates[index] : 0;
+    const std::uint32_t bin_low = bins.low_of(found.bin);
+    const std::uint32_t bin_high = min(high, bins.high_of(found.bin));
+    for_each_left([&](std::uint64_t c, std::uint32_t digit) {
+      if (digit > bin_high || (all && digit >= bin_low)) {
+        selection.out[atomicAdd(&scratch->count, 1)] =
+            selection.start + static_cast<std::int32_t>(composite_index(c));
+      } else if (rankable && digit >= bin_low) {
+        tied[atomicAdd(&scratch->listed, 1)] = c;
       }
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const bool inside = bin.has(c[i]);
-        kept[i] = __ballot_sync(kFullWarp, inside ? all : left.has(c[i]) && c[i] > bin.high);
-        total += __popc(kept[i]);
-        if (!inside || all) continue;
-        if (rankable) tied[atomicAdd(&scratch->listed, 1)] = c[i];
-        lowest = min(lowest, c[i]);
-        highest_inside = max(highest_inside, c[i]);
-      }
-      int slot = 0;
-      if (group.lane() == 0 && total != 0) slot = atomicAdd(&scratch->count, total);
-      slot = __shfl_sync(kFullWarp, slot, 0);
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        if ((kept[i] >> group.lane() & 1) != 0) {
-          out[slot + __popc(kept[i] & lanes_below(group.lane()))] =
-              start + static_cast<std::int32_t>(composite_index(c[i]));
-        }
-        slot += __popc(kept[i]);
-      }
-    }
+    });
     if (all) return;
     need -= found.above;
     if (rankable) {
       group.sync();
-      for (int i = group.warp(); i < found.inside; i += Group::kWarps) {
-        const std::uint64_t c = tied[i];
-        int better = 0;
-        for (int j = group.lane(); j < found.inside; j += kWarpSize) better += tied[j] > c;
-        better = __reduce_add_sync(kFullWarp, better);
-        if (better < need && group.lane() == 0) {
-          out[k - need + better] = start + static_cast<std::int32_t>(composite_index(c));
-        }
-      }
+      rank_directly(group, tied, found.inside, need, selection);
       return;
     }
-    // Many in one bin, as equal scores are: again, over what they really span.
-    lowest = warp_min(lowest);
-    highest_inside = ~warp_min(~highest_inside);
-    if (group.lane() == 0 && lowest <= highest_inside) {
-      atomicMin(atomic_word(&scratch->span_low), static_cast<unsigned long long>(lowest));
-      atomicMax(atomic_word(&scratch->span_high), static_cast<unsigned long long>(highest_inside));
+    low = bin_low;
+    high = bin_high;
+  }
+}
+
+// Writes the columns of the k best of `count` >= k distinct candidates. Their keys are at least `floor`, and most are
+// expected above it and up to `highest`: where they are not, it takes longer.
+template <class Group>
+__device__ __forceinline__ void select_best(const Group& group, const Selection& selection, std::uint32_t floor,
+                                            std::uint32_t highest, int* histogram, Scratch* scratch) {
+  constexpr int kAtOnce = 4;
+  const std::uint64_t* const candidates = selection.candidates;
+  const int count = selection.count;
+  auto* const tied = reinterpret_cast<std::uint64_t*>(histogram);  // once the histogram is done with
+  static_assert(kDirectRank * sizeof(std::uint64_t) <= kBins * sizeof(int));
+  clear_histogram(group, histogram);
+  if (group.thread == 0) {
+    scratch->count = 0;
+    scratch->listed = 0;
+  }
+  group.sync();
+  // What equals the floor has a bin of its own: on a plateau it is nearly everything, and has its indices to be ranked.
+  const DigitBins bins = DigitBins::of(max(floor, kLowestKey), highest);
+  for (int base = group.thread; base < count; base += kAtOnce * Group::kSize) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (base + i * Group::kSize >= count) continue;
+      atomicAdd(&histogram[bins.bin(composite_key(candidates[base + i * Group::kSize]))], 1);
     }
-    group.sync();
-    left = {scratch->span_low, scratch->span_high};
-    bins = IntervalBins::of(left);
-    group.sync();  // the next round begins by writing them
+  }
+  group.sync();
+  find_rank(group, histogram, scratch, selection.k);
+  const RankBin found = scratch->found[0];
+  const std::uint32_t low = bins.low_of(found.bin);
+  const std::uint32_t high = bins.high_of(found.bin);
+  const bool all = found.above + found.inside == selection.k;
+  const bool rankable = found.inside <= kDirectRank;
+  const std::uint32_t below_winners = all ? low - 1 : high;
+  // A warp reserves room for all it writes of a few candidates with one atomic.
+  for (int base = 0; base < count; base += kAtOnce * Group::kSize) {
+    std::uint64_t c[kAtOnce];
+    unsigned kept[kAtOnce];
+    int total = 0;
+    unsigned ties = 0;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) c[i] = candidates[min(base + i * Group::kSize + group.thread, count - 1)];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const bool valid = base + i * Group::kSize + group.thread < count;
+      const bool wins = composite_key(c[i]) > below_winners;
+      kept[i] = __ballot_sync(kFullWarp, valid && wins);
+      total += __popc(kept[i]);
+      if (valid && !wins && rankable && composite_key(c[i]) >= low) ties |= 1U << i;
+    }
+    int slot = 0;
+    if (group.lane() == 0) slot = atomicAdd(&scratch->count, total);
+    slot = __shfl_sync(kFullWarp, slot, 0);
+    const unsigned below = lanes_below(group.lane());
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if ((kept[i] >> group.lane() & 1) != 0) {
+        selection.out[slot + __popc(kept[i] & below)] =
+            selection.start + static_cast<std::int32_t>(composite_index(c[i]));
+      }
+      slot += __popc(kept[i]);
+    }
+#pragma unroll 1
+    while (ties != 0) {
+      const int i = __ffs(static_cast<int>(ties)) - 1;
+      ties &= ties - 1;
+      tied[atomicAdd(&scratch->listed, 1)] = candidates[base + i * Group::kSize + group.thread];
+    }
+    __syncwarp();
+  }
+  if (all) return;
+  const int need = selection.k - found.above;
+  if (!rankable) {
+    select_among(group, selection, low, high, need, histogram, scratch);
+    return;
+  }
+  group.sync();
+  rank_directly(group, tied, found.inside, need, selection);
+}
+
+// Candidates that a thread of a CTA keeps in registers.
+template <class Group>
+inline constexpr int kEntries = kernels::kGathered / Group::kSize;
+
+// What select_from_registers() needs beside.
+struct BestStage {
+  std::uint64_t* tied;  // [kDirectRank]
+  std::uint64_t* list;  // [kGathered]
+  std::int32_t* best;   // [k]
+};
+
+// As select_best() for candidates that load(0), ..., load(selection.count - 1) bring to registers once. The atomic that
+// counts an entry in its bin returns its place there, which with the entries of higher bins is its place among the best.
+template <class Group, class Load>
+__device__ __forceinline__ void select_from_registers(const Group& group, const Selection& selection, const Load& load,
+                                                      std::uint32_t floor, std::uint32_t highest, int* histogram,
+                                                      Scratch* scratch, const BestStage& stage) {
+  const int count = selection.count;
+  std::uint64_t c[kEntries<Group>];
+  std::uint32_t places[kEntries<Group>];  // bin and place in it
+#pragma unroll
+  for (int i = 0; i < kEntries<Group>; ++i) {
+    c[i] = 0;
+    if (i * Group::kSize < count) c[i] = load(min(i * Group::kSize + group.thread, count - 1));
+  }
+  clear_histogram(group, histogram);
+  group.sync();
+  const DigitBins bins = DigitBins::of(max(floor, kLowestKey), highest);
+#pragma unroll
+  for (int i = 0; i < kEntries<Group>; ++i) {
+    places[i] = 0;
+    if (i * Group::kSize + group.thread >= count) continue;
+    const int bin = bins.bin(composite_key(c[i]));
+    places[i] = static_cast<std::uint32_t>(bin) << 16 | static_cast<std::uint32_t>(atomicAdd(&histogram[bin], 1));
+  }
+  group.sync();
+  find_rank<true>(group, histogram, scratch, selection.k);
+  const RankBin found = scratch->found[0];
+  const bool all = found.above + found.inside == selection.k;
+  const bool rankable = found.inside <= kDirectRank;
+  const int lowest_winner = all ? found.bin : found.bin + 1;
+#pragma unroll
+  for (int i = 0; i < kEntries<Group>; ++i) {
+    if (i * Group::kSize + group.thread >= count) continue;
+    const int bin = static_cast<int>(places[i] >> 16);
+    const int place = static_cast<int>(places[i] & 0xFFFFU);
+    if (bin >= lowest_winner) {
+      stage.best[histogram[bin] + place] = selection.start + static_cast<std::int32_t>(composite_index(c[i]));
+    } else if (bin == found.bin && rankable) {
+      stage.tied[place] = c[i];
+    }
+  }
+  const int placed = all ? selection.k : found.above;
+  if (!all && !rankable) {
+#pragma unroll
+    for (int i = 0; i < kEntries<Group>; ++i) {
+      if (i * Group::kSize + group.thread < count) stage.list[i * Group::kSize + group.thread] = c[i];
+    }
+    if (group.thread == 0) scratch->count = placed;
+  }
+  group.sync();
+  // Consecutive threads write consecutive words: stores to scattered words leave the SM one sector a cycle.
+  for (int i = group.thread; i < placed; i += Group::kSize) selection.out[i] = stage.best[i];
+  if (all) return;
+  if (rankable) {
+    rank_directly(group, stage.tied, found.inside, selection.k - placed, selection);
+  } else {
+    Selection rest = selection;
+    rest.candidates = stage.list;
+    select_among(group, rest, bins.low_of(found.bin), bins.high_of(found.bin), selection.k - placed, histogram, scratch);
   }
 }
 

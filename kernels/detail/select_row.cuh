@@ -60,7 +60,8 @@ __device__ __forceinline__ void finish_row_inline(const Group& group, int start,
                                                   std::uint32_t floor, std::uint32_t highest, int count,
                                                   const CandidateBuffer& buffer, std::int32_t* out) {
   if (digits == Digits::kNormalised) {
-    select_best(group, buffer.candidates, count, k, floor, highest, buffer.histogram, buffer.scratch, start, out);
+    select_best(group, {buffer.candidates, count, k, length, start, out}, floor, highest, buffer.histogram,
+                buffer.scratch);
     return;
   }
   const std::uint64_t kth = count == k ? 0

@@ -94,6 +94,25 @@ HPCTOPK_HOST_DEVICE HashedView hashed_view(const SamplePolicy& policy, std::int3
   return view;
 }
 
+// The view of rows of `length` scores as a group of `threads` takes it.
+struct GroupView {
+  HashedView hashed;
+  std::int32_t length, quads;  // of the rows
+  std::int32_t log_subset;     // log2 of the threads that share a subset of the sample: see hashed_boundary()
+};
+
+HPCTOPK_HOST_DEVICE GroupView group_view(const SamplePolicy& policy, std::int32_t length, std::int32_t quads,
+                                         std::int32_t k, std::int32_t threads) {
+  GroupView view{};
+  view.hashed = hashed_view(policy, length, quads, k);
+  view.length = length;
+  view.quads = quads;
+  const std::int32_t active = view.hashed.samples / 4 < threads ? view.hashed.samples / 4 : threads;
+  view.log_subset = 5;
+  while (view.log_subset > 0 && (active >> view.log_subset) < view.hashed.second_rank) --view.log_subset;
+  return view;
+}
+
 }  // namespace hpctopk::detail
 
 #endif  // HPCTOPK_KERNELS_DETAIL_VIEW_H_
