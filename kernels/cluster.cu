@@ -52,7 +52,7 @@ template <View kView, class Owner>
 __device__ __forceinline__ void select_staged_rows(const Group& group, Owner owner, int log_size,
                                                    const detail::Operands& operands, const Policy& policy,
                                                    const detail::GroupView& full, int capacity) {
-  detail::PartCta<Group> cta(group, capacity, owner.arrivals());
+  detail::PartCta<Group> cta(group, capacity, log_size > 0, owner.arrivals());
   const detail::CandidateBuffer& buffer = cta.buffer;
   const int k = operands.k;
   const std::int64_t rows = detail::live_rows(operands);
@@ -71,7 +71,7 @@ __device__ __forceinline__ void select_staged_rows(const Group& group, Owner own
     owner.begin(group, buffer.scratch);
     const detail::Row part = owner.part(row);
     const detail::Boundary boundary = cta.template start<kView>(group, row, part, full, policy, k);
-    const int count = cta.scan.scan(group, part, boundary.primary, k, policy.digits, buffer, operands.statistics);
+    const int count = cta.scan.scan(group, part, boundary, k, policy.digits, buffer, operands.statistics);
     const int total = owner.meet(group, buffer.scratch, buffer.candidates, count, cta.meeting);
     if (total < k || !detail::fits_registers(total, policy)) {
       finish_generally<kView>(owner, {index, boundary.primary, boundary.highest, count, total}, operands, policy,

@@ -58,13 +58,13 @@ inline constexpr std::int32_t kMaxClusterSize = 16;
 
 // A CTA that scans one row, or a part of one, out of bulk copies: the stages, the barriers, then as in shared_bytes().
 inline constexpr std::int32_t kStagedStages = 4;
-inline constexpr std::int64_t kStagedStageBytes = 32768;
+inline constexpr std::int64_t kStagedStageBytes = 24576;
 inline constexpr std::int64_t kStagedStateBytes = 128;  // barriers
 // Room beyond k that a buffer needs: what the warps that find no more leave blank, and the row's edges.
 inline constexpr std::int32_t kMinStagedRoom = 1100;
 inline constexpr std::int32_t kMaxStagedRoom = 2048;
 // Candidates of the other members of a cluster, and of all parts of a row, that the CTA that finishes takes at once.
-inline constexpr std::int32_t kGathered = 6144;
+inline constexpr std::int32_t kGathered = 7168;
 constexpr std::int64_t staged_shared_bytes(std::int64_t candidate_capacity) {
   return kStagedStages * kStagedStageBytes + kStagedStateBytes + shared_bytes(candidate_capacity + kGathered);
 }

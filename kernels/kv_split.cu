@@ -123,14 +123,14 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
   const std::int64_t units = detail::live_rows(operands) * lists.parts;
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   if constexpr (kStaged) {
-    detail::PartCta<Group> cta(group, capacity, 1);
+    detail::PartCta<Group> cta(group, capacity, false, 1);
     for (std::int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
       if (unit != blockIdx.x) group.sync();  // the last unit's scratch has been read
       const detail::Row row = detail::load_row(operands, unit >> lists.log_parts);
       if (row.length <= k) continue;
       const detail::Row part = row.part(static_cast<int>(unit & (lists.parts - 1)), lists.log_parts);
       const detail::Boundary boundary = cta.template start<kView>(group, row, part, full, policy, k);
-      const int count = cta.scan.scan(group, part, boundary.primary, k, policy.digits, cta.buffer, operands.statistics);
+      const int count = cta.scan.scan(group, part, boundary, k, policy.digits, cta.buffer, operands.statistics);
       finish_unit(group, cta.buffer, count, row, k, policy.digits, boundary, lists, unit);
     }
     return;
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
     if (row.length > capacity - detail::kEdgeScores) {
       boundary = detail::propose<kView>(group, row, policy.sample, k, buffer);
     }
-    const int count = detail::scan_row(group, part, boundary.primary, k, policy.digits, buffer, operands.statistics);
+    const int count = detail::scan_row(group, part, boundary, k, policy.digits, buffer, operands.statistics);
     if (group.thread == 0) buffer.scratch->front = buffer.scratch->back = 0;
     group.sync();
     finish_unit(group, buffer, count, row, k, policy.digits, boundary, lists, unit);

@@ -109,7 +109,7 @@ __device__ __forceinline__ void select(const RingCta& cta, const detail::Operand
       if (row.length > cta.capacity - detail::kEdgeScores) {
         boundary = detail::propose_inline<kView>(group, row, policy.sample, k, cta.selector(turn));
       }
-      if (group.thread == 0) *slot = {row, index, 0, boundary.primary, boundary.highest, 0};
+      if (group.thread == 0) *slot = {row, index, 0, boundary.primary, boundary.highest, boundary.limit, 0};
       break;
     }
     const bool found = index < rows;

@@ -61,11 +61,12 @@ struct PartCta {
   Solo::Meeting meeting;
   BestStage best;  // in the stages, once they have been scanned
 
-  // `arrivals`: Owner::arrivals().
-  __device__ PartCta(const Group& group, int capacity, int arrivals)
-      : buffer(part_buffer(capacity)),
+  // `gathers`: the candidates of others come to this CTA or one like it, by `arrivals` arrivals. If not, there is more
+  // room for its own.
+  __device__ PartCta(const Group& group, int capacity, bool gathers, int arrivals)
+      : buffer(part_buffer(gathers ? capacity : capacity + kernels::kGathered)),
         scan(shared_memory(), reinterpret_cast<Barrier*>(shared_memory() + kStageTotal)),
-        meeting{buffer.candidates + capacity,
+        meeting{buffer.candidates + buffer.capacity,
                 reinterpret_cast<Barrier*>(shared_memory() + kStageTotal) + kernels::kStagedStages},
         best(best_stage(shared_memory())) {
     if (group.thread != 0) return;  // the others come to the barriers after start()

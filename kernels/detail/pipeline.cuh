@@ -64,6 +64,7 @@ struct Slot {
   std::uint64_t kth;       // of the last tightening
   std::uint32_t boundary;  // the lowest key to admit
   std::uint32_t highest;   // of the sample
+  int limit;               // of the boundary
   int count;               // candidates
 };
 
@@ -84,8 +85,7 @@ __device__ __forceinline__ ScanProgress scan_stages(const Group& group, const Ri
   for (; progress.begin < quads; progress.begin += kStageQuads, ++progress.passed) {
     const float4* const stage = ring.stages + Ring::stage(progress.passed) * kStageQuads;
     const int index = first_index + 4 * progress.begin;
-    const bool before = index < admission.index;
-    const float floor = before ? admission.floor_before : admission.floor;
+    const float floor = admission.floor_at(index);
     const int left = quads - progress.begin;
     // A warp that stopped keeps its stage from being filled anew, so one that waits for that must stop too.
     while (!__all_sync(kFullWarp,
@@ -101,12 +101,13 @@ __device__ __forceinline__ ScanProgress scan_stages(const Group& group, const Ri
       const unsigned admits = admitted(scores[i], floor) << (4 * i);
       if (group.thread + i * Group::kSize < left) mask |= admits;
     }
-    if (admission.closed && !before) mask = 0;
+    if (admission.closed && !admission.before(index)) mask = 0;
     const auto* const values = reinterpret_cast<const float*>(stage + group.thread);
     const auto composite_of = [&](unsigned i) {
       const unsigned j = i / 4 * (4 * Group::kSize) + i % 4;
       return composite(ordered_key(values[j]), index + 4 * group.thread + j);
     };
+    if (admission.mixed(index, index + kStageScores)) mask = keep_above(mask, admission.last, composite_of);
     if (!append(group.lane(), mask, composite_of, candidates, count, capacity)) return progress;
     __syncwarp();
     if (group.lane() == 0) barrier_arrive(&ring.empty[Ring::stage(progress.passed)]);
@@ -123,8 +124,8 @@ __device__ __forceinline__ unsigned scan_ring(const Group& group, const TightenG
   const Row row = slot->row;
   const int capacity = buffer.capacity - kEdgeScores;
   std::uint32_t floor = slot->boundary;
-  Admission admission = Admission::at_least(floor);
-  scan_edge(group, row, 0, row.head, admission.floor, buffer.candidates, &slot->count);
+  Admission admission = Admission::from(floor, slot->limit);
+  scan_edge(group, row, 0, row.head, admission.floor_at(row.offset), buffer.candidates, &slot->count);
   ScanProgress progress{0, passed};
   while (true) {
     progress = scan_stages(group, ring, progress, row.quads, row.offset + row.head, admission, buffer.candidates,
@@ -143,9 +144,8 @@ __device__ __forceinline__ unsigned scan_ring(const Group& group, const TightenG
     admission = Admission::after(slot->kth);
   }
   const int tail = row.length - row.tail();
-  if (!admission.closed || tail < admission.index) {
-    scan_edge(group, row, tail, row.length, tail < admission.index ? admission.floor_before : admission.floor,
-              buffer.candidates, &slot->count);
+  if (!admission.closed || admission.before(tail)) {
+    scan_edge(group, row, tail, row.length, admission.floor_at(tail), buffer.candidates, &slot->count);
   }
   return progress.passed;
 }

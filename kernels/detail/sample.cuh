@@ -16,12 +16,17 @@
 namespace hpctopk::detail {
 
 // The lowest ordered keys to admit. `secondary` <= `primary` is for rows where `primary` admits fewer than k. What is
-// not `usable` admits every score.
+// not `usable` admits every score. On a plateau a key is not enough: scores that equal `primary` are admitted at
+// indices below `limit` alone.
 struct Boundary {
   std::uint32_t primary = 0;
   std::uint32_t secondary = 0;
   std::uint32_t highest = kNanKey;  // of the sample
   bool usable = false;
+  int limit = kNoLimit;
+
+  static constexpr int kNoLimit = 0x7FFFFFFF;
+  __device__ static Boundary at(std::uint32_t key) { return {key, key}; }
 };
 
 // The paper's proposal: every stride-th score from the row's phase, 11-bit fp16 coarse keys, inclusive bin endpoints.
@@ -41,13 +46,72 @@ __device__ __forceinline__ Boundary propose_strided(const Group& group, const Ro
   return {coarse_floor(scratch->found[0].bin), coarse_floor(scratch->found[1].bin), kNanKey, true};
 }
 
+struct Plateau {
+  std::uint32_t key;
+  int limit;
+};
+
+// For a boundary at `bin_low` whose bin holds more of the sample than was asked for: where most of that is one key, equal
+// scores are admitted up to the index where the sample has as many as are wanted. Reads the sample again; out of line,
+// and so by value: few rows come here.
+template <class Group>
+__device__ __noinline__ Plateau find_plateau(Group group, Row row, HashedView view, RankBin found,
+                                             std::uint32_t bin_low, int shift, int* histogram, Scratch* scratch) {
+  const std::uint32_t width = (1U << shift) - 1;
+  const int quads = view.samples / 4;
+  const auto for_each = [&](const auto& visit) {
+    for (int base = 0; base < quads; base += Group::kSize) {
+      const int quad = min(base + group.thread, quads - 1);
+      const float4 scores = load_streaming(row.quad(view.quad(quad, row.seed)));
+      if (base + group.thread < quads) {
+        const float each[] = {scores.x, scores.y, scores.z, scores.w};
+#pragma unroll
+        for (float score : each) visit(ordered_key(score), quad);
+      }
+      __syncwarp();
+    }
+  };
+  group.sync();
+  clear_histogram(group, histogram);
+  if (group.thread == 0) {
+    scratch->low_key = kNanKey;
+    scratch->above = 0;
+  }
+  group.sync();
+  std::uint32_t plateau = kNanKey;
+  for_each([&](std::uint32_t key, int) {
+    if (key - bin_low <= width) plateau = min(plateau, key);
+  });
+  plateau = __reduce_min_sync(kFullWarp, plateau);
+  if (group.lane() == 0) atomicMin(&scratch->low_key, plateau);
+  group.sync();
+  plateau = scratch->low_key;
+  int equal = 0;
+  for_each([&](std::uint32_t key, int quad) {
+    if (key != plateau) return;
+    ++equal;
+    const auto place = static_cast<int>(static_cast<std::int64_t>(quad) * kBins / quads);
+    atomicAdd(&histogram[kBins - 1 - place], 1);  // the lowest index in the highest bin
+  });
+  equal = __reduce_add_sync(kFullWarp, equal);
+  if (group.lane() == 0) atomicAdd(&scratch->above, equal);
+  group.sync();
+  equal = scratch->above;
+  const int wanted = view.rank - (found.above + found.inside - equal);
+  if (wanted <= 0 || equal <= wanted) return {bin_low, Boundary::kNoLimit};
+  find_rank(group, histogram, scratch, wanted);
+  const int places = kBins - scratch->found[0].bin;
+  group.sync();
+  return {plateau, static_cast<int>(static_cast<std::int64_t>(row.length) * places / kBins) + 1};
+}
+
 // The default proposal (one chunk at a hashed place in each stratum) from its samples, of which each thread has seen
 // its own: `lowest` and `highest` of them, and sample.for_each visits their keys. The histogram's bins
 // divide the range from a key that is certainly below the boundary to the sample's maximum, so that the boundary stays
 // sharp whatever range the scores have. That key is the lowest of the maxima of disjoint subsets of the sample: with at
 // least `rank` subsets, at least `rank` samples reach it. begin_proposal() came before, and a barrier.
 template <class Group, class Sample>
-__device__ __forceinline__ Boundary hashed_boundary(const Group& group, const GroupView& group_view,
+__device__ __forceinline__ Boundary hashed_boundary(const Group& group, const Row& row, const GroupView& group_view,
                                                     const Sample& sample, std::uint32_t lowest, std::uint32_t highest,
                                                     int* histogram, Scratch* scratch) {
   const HashedView& view = group_view.hashed;
@@ -74,8 +138,15 @@ __device__ __forceinline__ Boundary hashed_boundary(const Group& group, const Gr
   });
   group.sync();
   find_rank(group, histogram, scratch, view.rank, view.second_rank);
-  return {low + (static_cast<std::uint32_t>(scratch->found[0].bin) << shift),
-          low + (static_cast<std::uint32_t>(scratch->found[1].bin) << shift), highest, true};
+  const RankBin found = scratch->found[0];
+  Boundary boundary{low + (static_cast<std::uint32_t>(found.bin) << shift),
+                    low + (static_cast<std::uint32_t>(scratch->found[1].bin) << shift), highest, true};
+  if (found.inside > view.rank) {
+    const Plateau plateau = find_plateau(group, row, view, found, boundary.primary, shift, histogram, scratch);
+    boundary.primary = plateau.key;
+    boundary.limit = plateau.limit;
+  }
+  return boundary;
 }
 
 template <class Group>
@@ -160,7 +231,7 @@ __device__ __forceinline__ Boundary propose_hashed(const Group& group, const Row
   }
   group.sync();
   const StagedSample<Group> sample{staged, group.thread, quads};
-  return hashed_boundary(group, group_view, sample, lowest, highest, histogram, scratch);
+  return hashed_boundary(group, row, group_view, sample, lowest, highest, histogram, scratch);
 }
 
 // The default proposal with the sample in registers, kQuads quads a thread; `meanwhile` runs while it is on its way.
@@ -190,7 +261,7 @@ __device__ __forceinline__ Boundary propose_hashed_in_registers(const Group& gro
     highest = taken ? max(highest, highest_of(sample.keys[i])) : highest;
     lowest = taken ? min(lowest, lowest_of(sample.keys[i])) : lowest;
   }
-  return hashed_boundary(group, view, sample, lowest, highest, histogram, scratch);
+  return hashed_boundary(group, row, view, sample, lowest, highest, histogram, scratch);
 }
 
 // The exact coarse boundary (sections 4.3 and 5.2): the coarse bin that holds rank k of all valid scores. Each of the

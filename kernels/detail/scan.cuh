@@ -18,6 +18,7 @@
 #include "kernels/detail/ptx.cuh"
 #include "kernels/detail/refine.cuh"
 #include "kernels/detail/row.cuh"
+#include "kernels/detail/sample.cuh"
 
 namespace hpctopk::detail {
 
@@ -54,22 +55,41 @@ __device__ __forceinline__ unsigned admitted(const float4& quad, float floor) {
          static_cast<unsigned>(!(quad.z <= floor)) << 2 | static_cast<unsigned>(!(quad.w <= floor)) << 3;
 }
 
-// What a scan admits at an index: after a tightening, equals of the k-th key win only before its index.
+// What a scan admits: scores of composites above `last`. Equals of its key come in before its index alone.
 struct Admission {
   float floor;  // from `index` on
   float floor_before;
   int index;
   bool closed;  // nothing more from `index` on
+  std::uint64_t last;
 
-  __device__ static Admission at_least(std::uint32_t key) {
+  __device__ static Admission from(std::uint32_t key, int limit) {
+    if (limit != Boundary::kNoLimit) return after(composite(key, static_cast<std::uint32_t>(limit)));
     const float floor = admission_floor(key);
-    return {floor, floor, 0, false};
+    return {floor, floor, 0, false, 0};
   }
-  __device__ static Admission after(std::uint64_t kth) {
-    const std::uint32_t key = composite_key(kth);
-    return {key_score(key), admission_floor(key), static_cast<int>(composite_index(kth)), key == kNanKey};
+  __device__ static Admission after(std::uint64_t last) {
+    const std::uint32_t key = composite_key(last);
+    return {key_score(key), admission_floor(key), static_cast<int>(composite_index(last)), key == kNanKey, last};
   }
+  // Of scores at indices [begin, end): whether equals may come in, and whether some of them may not.
+  __device__ bool before(int begin) const { return begin < index; }
+  __device__ bool mixed(int begin, int end) const { return begin < index && index < end; }
+  __device__ float floor_at(int begin) const { return before(begin) ? floor_before : floor; }
 };
+
+// The bits i of a mask whose composite_of(i) is above `last`.
+template <class CompositeOf>
+__device__ __forceinline__ unsigned keep_above(unsigned mask, std::uint64_t last, const CompositeOf& composite_of) {
+  unsigned kept = 0;
+#pragma unroll 1
+  for (unsigned left = mask; left != 0; left &= left - 1) {
+    const unsigned i = __ffs(static_cast<int>(left)) - 1;
+    if (composite_of(i) > last) kept |= 1U << i;
+  }
+  __syncwarp();
+  return kept;
+}
 
 // Appends composite_of(i) for the bits i of each lane's mask, with one atomic a warp, in room for `capacity` candidates.
 // Where there is not enough, appends none and fills what there is with blanks, which rank below every candidate;
@@ -142,22 +162,27 @@ __device__ __forceinline__ void scan_edge(const Group& group, const Row& row, in
   }
 }
 
-// Admits every score of the row whose key is >= `boundary`, as long as k of them are not known to beat it, and returns
-// the number of candidates: at least k of them hold the k best of the row, or all scores >= boundary were admitted.
+// Admits what the boundary's primary key and limit do, as long as k scores are not known to beat it, and returns the
+// number of candidates: at least k of them hold the k best of the row, or all that the boundary admits are there.
 template <class Group>
-__device__ int scan_row(const Group& group, const Row& row, std::uint32_t boundary, int k, Digits digits,
+__device__ int scan_row(const Group& group, const Row& row, const Boundary& boundary, int k, Digits digits,
                         const CandidateBuffer& buffer, Statistics* statistics) {
   Scratch* const scratch = buffer.scratch;
-  float floor = admission_floor(boundary);
+  std::uint32_t lowest = boundary.primary;
+  Admission admission = Admission::from(lowest, boundary.limit);
+  if (admission.closed) admission = Admission::from(lowest, Boundary::kNoLimit);  // rounds have no such state
+  // Rounds lie before the limit, which counts in whole quads here, or behind it.
+  const int limit = min(row.quads, max(0, (admission.index - row.offset - row.head + 3) / 4));
   int count = 0;
   int begin = 0;
   group.sync();
   if (group.thread == 0) scratch->count = 0;
   group.sync();
-  scan_edge(group, row, 0, row.head, floor, buffer.candidates, &scratch->count);
+  scan_edge(group, row, 0, row.head, admission.floor_at(row.offset), buffer.candidates, &scratch->count);
   while (true) {
     const int room = buffer.capacity - kEdgeScores - count;
-    const int end = min(row.quads, begin + room / 4);
+    const int end = min(begin < limit ? limit : row.quads, begin + room / 4);
+    const float floor = begin < limit ? admission.floor_before : admission.floor;
     scan_quads(group, row, begin, end, floor, buffer.candidates, &scratch->count);
     begin = end;
     if (begin == row.quads) break;
@@ -165,14 +190,15 @@ __device__ int scan_row(const Group& group, const Row& row, std::uint32_t bounda
     count = scratch->count;
     group.sync();  // the next round counts on from there
     if (buffer.capacity - count >= (buffer.capacity - k) / 2) continue;
-    const std::uint64_t kth = keep_k_best(group, k, boundary, row.offset + row.length, digits, buffer, count);
+    const std::uint64_t kth = keep_k_best(group, k, lowest, row.offset + row.length, digits, buffer, count);
     count = k;
     if (statistics != nullptr && group.thread == 0) atomicAdd(atomic_word(&statistics->tightened), 1ULL);
     if (composite_key(kth) == kNanKey) return k;  // nothing ranks above a NaN
-    boundary = composite_key(kth);
-    floor = key_score(boundary);
+    lowest = composite_key(kth);
+    admission.floor = admission.floor_before = key_score(lowest);  // what comes has higher indices
   }
-  scan_edge(group, row, row.length - row.tail(), row.length, floor, buffer.candidates, &scratch->count);
+  const int tail = row.length - row.tail();
+  scan_edge(group, row, tail, row.length, admission.floor_at(row.offset + tail), buffer.candidates, &scratch->count);
   group.sync();
   return scratch->count;
 }

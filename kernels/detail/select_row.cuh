@@ -92,24 +92,24 @@ __device__ void select_row(const Group& group, Owner& owner, const Row& row, con
     boundary = propose<kView>(group, row, policy.sample, k, buffer);
     if (boundary.usable) {
       work.rescued = underfilled && boundary.secondary < boundary.primary;
-      if (work.rescued) boundary.primary = boundary.secondary;
+      if (work.rescued) boundary = Boundary::at(boundary.secondary);
     } else {
       work.recovered = kView != View::kNone;
       work.passes = 2;
-      boundary.primary = exact_boundary();
+      boundary = Boundary::at(exact_boundary());
     }
   }
   int count;
   int total;
   while (true) {
-    count = scan_row(group, part, boundary.primary, k, policy.digits, buffer, statistics);
+    count = scan_row(group, part, boundary, k, policy.digits, buffer, statistics);
     total = owner.total(group, buffer.scratch, count);
     if (total >= k) break;
     // Section 4.3, underfilled views: first the secondary boundary, then the exact one.
     work.recovered = work.rescued || boundary.secondary == boundary.primary;
     work.rescued = !work.recovered;
     work.passes += work.recovered ? 2 : 1;
-    boundary.primary = work.recovered ? exact_boundary() : boundary.secondary;
+    boundary = Boundary::at(work.recovered ? exact_boundary() : boundary.secondary);
   }
   count = owner.gather(group, row, total, count, k, boundary.primary, policy.digits, buffer, statistics);
   if (!owner.finishes()) return;

@@ -30,36 +30,41 @@ class StagedScan {
     for (int i = 0; i < kStages; ++i) copy(part, i);
   }
 
-  // Admits the scores of the started part whose keys are >= `boundary`, as long as k of them are not known to beat
-  // them; returns the number of candidates. buffer.scratch->count is 0, and a barrier has been since.
-  __device__ __forceinline__ int scan(const Group& group, const Row& part, std::uint32_t boundary, int k, Digits digits,
-                                      const CandidateBuffer& buffer, Statistics* statistics) {
+  // Admits of the started part what the boundary's primary key and limit do, as long as k scores are not known to beat
+  // it; returns the number of candidates. buffer.scratch->count is 0, and a barrier has been since.
+  __device__ __forceinline__ int scan(const Group& group, const Row& part, const Boundary& boundary, int k,
+                                      Digits digits, const CandidateBuffer& buffer, Statistics* statistics) {
     const int capacity = buffer.capacity - kEdgeScores;
     int* const count = &buffer.scratch->count;
-    Admission admission = Admission::at_least(boundary);
-    scan_edge(group, part, 0, part.head, admission.floor, buffer.candidates, count);
-    scan_edge(group, part, part.length - part.tail(), part.length, admission.floor, buffer.candidates, count);
+    std::uint32_t lowest = boundary.primary;
+    Admission admission = Admission::from(lowest, boundary.limit);
+    const int tail = part.length - part.tail();
+    scan_edge(group, part, 0, part.head, admission.floor_at(part.offset), buffer.candidates, count);
+    scan_edge(group, part, tail, part.length, admission.floor_at(part.offset + tail), buffer.candidates, count);
     const int num_stages = (part.quads + kStageQuads - 1) / kStageQuads;
     for (int batch = 0; batch < num_stages; batch += kBatch) {
+      const auto composite_of = [&](unsigned i) {
+        const int stage = slot(batch + static_cast<int>(i / kStageBits));
+        const int quad = group.thread + static_cast<int>(i % kStageBits / 4) * Group::kSize;
+        const float score = reinterpret_cast<const float*>(stages_ + stage * kStageQuads + quad)[i % 4];
+        const int stage_quads = (batch + static_cast<int>(i / kStageBits)) * kStageQuads;
+        return composite(ordered_key(score), part.offset + part.head + 4 * (stage_quads + quad) + (i & 3));
+      };
       unsigned mask = scan_batch(group, part, batch, num_stages, admission);
       while (true) {
-        const auto composite_of = [&](unsigned i) {
-          const int stage = slot(batch + static_cast<int>(i / kStageBits));
-          const int quad = group.thread + static_cast<int>(i % kStageBits / 4) * Group::kSize;
-          const float score = reinterpret_cast<const float*>(stages_ + stage * kStageQuads + quad)[i % 4];
-          const int stage_quads = (batch + static_cast<int>(i / kStageBits)) * kStageQuads;
-          return composite(ordered_key(score), part.offset + part.head + 4 * (stage_quads + quad) + (i & 3));
-        };
+        if (admission.mixed(first_index(part, batch), first_index(part, batch + kBatch))) {
+          mask = keep_above(mask, admission.last, composite_of);
+        }
         const bool appended = append(group.lane(), mask, composite_of, buffer.candidates, count, capacity);
         if (appended) mask = 0;
         if (!group.sync_or(!appended)) break;
-        const std::uint64_t kth = keep_k_best(group, k, boundary, part.offset + part.length, digits, buffer, capacity);
+        const std::uint64_t kth = keep_k_best(group, k, lowest, part.offset + part.length, digits, buffer, capacity);
         if (group.thread == 0) {
           *count = k;
           if (statistics != nullptr) atomicAdd(atomic_word(&statistics->tightened), 1ULL);
         }
         group.sync();
-        boundary = composite_key(kth);
+        lowest = composite_key(kth);
         admission = Admission::after(kth);
         if (mask != 0) mask &= scan_batch(group, part, batch, num_stages, admission);
       }
@@ -80,6 +85,9 @@ class StagedScan {
   static constexpr int kStageBits = 4 * kQuads;
   static_assert(kQuads * Group::kSize == kStageQuads && kBatch * kStageBits <= 32 && kStages % kBatch == 0);
 
+  __device__ static int first_index(const Row& part, int stage) {
+    return part.offset + part.head + 4 * stage * kStageQuads;
+  }
   __device__ int slot(int stage) const { return static_cast<int>((passed_ + stage) % kStages); }
 
   __device__ void copy(const Row& part, int stage) const {
@@ -102,9 +110,8 @@ class StagedScan {
       barrier_wait(&full_[slot(stage)], (passed_ + stage) / kStages & 1);
       const float4* const quads = stages_ + slot(stage) * kStageQuads;
       const int left = part.quads - stage * kStageQuads;
-      const bool before = part.offset + part.head + 4 * stage * kStageQuads < admission.index;
-      if (admission.closed && !before) continue;
-      const float floor = before ? admission.floor_before : admission.floor;
+      if (admission.closed && !admission.before(first_index(part, stage))) continue;
+      const float floor = admission.floor_at(first_index(part, stage));
 #pragma unroll
       for (int j = 0; j < kQuads; ++j) {
         const int quad = group.thread + j * Group::kSize;
