@@ -129,7 +129,7 @@ int launch(const Plan& plan, const Arguments& arguments, Stream stream) {
     if (error != cudaSuccess) return error;
     config.set_cluster(plan.cluster_size);
   }
-  return config.launch(kernel, detail::make_operands(plan, arguments), plan.policy, detail::full_view<Group>(plan),
+  return config.launch(kernel, detail::make_operands(plan, arguments), plan.policy, detail::full_view(plan, Group::kSize),
                        plan.candidate_capacity);
 }
 

@@ -25,19 +25,20 @@ inline constexpr std::int32_t kMinRound = 2048;
 inline constexpr std::int32_t kFullRound = 8192;
 
 inline constexpr std::int32_t kPersistentBlock = 512;  // threads; two CTAs an SM where shared memory allows
-// The persistent mapping's ring of bulk copies: warps that scan, warps that propose and refine, and one that copies.
+// The persistent mapping's ring of bulk copies: warps that propose, that scan and that refine, and one that copies.
+inline constexpr std::int32_t kRingProposeThreads = 256;
 inline constexpr std::int32_t kRingScanThreads = 384;
-inline constexpr std::int32_t kRingSelectThreads = 512;
-inline constexpr std::int32_t kRingBlock = kRingScanThreads + kRingSelectThreads + 32;
+inline constexpr std::int32_t kRingRefineThreads = 256;
+inline constexpr std::int32_t kRingBlock = kRingProposeThreads + kRingScanThreads + kRingRefineThreads + 32;
 inline constexpr std::int64_t kStageBytes = 24576;
 inline constexpr std::int32_t kRingStages = 4;
-inline constexpr std::int64_t kRingStateBytes = 256;  // slots and barriers
+inline constexpr std::int64_t kRingStateBytes = 512;  // proposals, slots and barriers
 // Room beyond k that a buffer of the ring needs: what the warps that find no more leave blank, and the row's edges.
 inline constexpr std::int32_t kMinRingRoom = 1024;
-// Two candidate buffers, one row being scanned while another is refined, and refinement for both groups of warps.
+// Two candidate buffers, one row being scanned while another is refined, and a histogram for each group of warps.
 constexpr std::int64_t ring_shared_bytes(std::int64_t candidate_capacity) {
-  return kRingStages * kStageBytes + 2 * (kCandidateBytes * candidate_capacity + kHistogramBytes + kScratchBytes) +
-         kRingStateBytes;
+  return kRingStages * kStageBytes + 2 * kCandidateBytes * candidate_capacity +
+         3 * (kHistogramBytes + kScratchBytes) + kRingStateBytes;
 }
 
 inline constexpr std::int32_t kRowLocalBlock = 1024;  // threads; one CTA an SM
@@ -76,9 +77,11 @@ constexpr std::int64_t merge_shared_bytes(std::int64_t candidate_capacity, std::
 }
 
 inline constexpr std::int64_t kListSizeBytes = 16;
-// Workspace of the KV-split mapping: a list of k candidates and what is known of it for every part of every row.
+// Entries of a part's list. k would do, but then a part that holds most of its row's candidates would have to select.
+constexpr std::int32_t list_capacity(std::int32_t k) { return 2 * k; }
+// Workspace of the KV-split mapping: a list of candidates and what is known of it for every part of every row.
 constexpr std::int64_t split_workspace_bytes(std::int64_t num_rows, std::int32_t parts, std::int32_t k) {
-  return num_rows * parts * (kCandidateBytes * k + kListSizeBytes);
+  return num_rows * parts * (kCandidateBytes * list_capacity(k) + kListSizeBytes);
 }
 
 int launch_persistent(const Plan& plan, const Arguments& arguments, Stream stream);

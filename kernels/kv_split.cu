@@ -17,7 +17,7 @@ namespace {
 
 using Group = detail::Group<kSplitBlock>;
 
-// The lists of all parts, k entries each: a part may always be cut to its own k best. What equals the boundary stands
+// The lists of all parts, a capacity of entries each: a part may always be cut to its own k best. What equals the boundary stands
 // apart: on a plateau every part has up to k of those, and the row needs them of its first parts alone.
 struct Lists {
   struct alignas(16) Size {
@@ -27,24 +27,26 @@ struct Lists {
     std::uint32_t highest;   // of the sample
   };
 
-  std::uint64_t* candidates;  // [max_rows * parts, k]
+  std::uint64_t* candidates;  // [max_rows * parts, capacity]
   Size* sizes;                // [max_rows * parts]
   int parts;                  // of a row, a power of two
   int log_parts;
+  int capacity;
 
   static_assert(sizeof(Size) == kListSizeBytes);
 
-  __host__ __device__ static Lists in(void* workspace, std::int64_t max_rows, int parts) {
+  __host__ __device__ static Lists in(void* workspace, std::int64_t max_rows, int parts, int k) {
     auto* const sizes = static_cast<Size*>(workspace);
     int log_parts = 0;
     while (1 << log_parts < parts) ++log_parts;
-    return {reinterpret_cast<std::uint64_t*>(sizes + max_rows * parts), sizes, parts, log_parts};
+    return {reinterpret_cast<std::uint64_t*>(sizes + max_rows * parts), sizes, parts, log_parts, list_capacity(k)};
   }
 };
 
 // Writes the buffer's `count` candidates to `list`. scratch->front and scratch->back are 0, and a barrier has been since.
-__device__ __forceinline__ void publish(const Group& group, const detail::CandidateBuffer& buffer, int count, int k,
-                                        const detail::Boundary& boundary, std::uint64_t* list, Lists::Size* size) {
+__device__ __forceinline__ void publish(const Group& group, const detail::CandidateBuffer& buffer, int count,
+                                        const detail::Boundary& boundary, const Lists& lists, std::int64_t unit) {
+  std::uint64_t* const list = lists.candidates + unit * lists.capacity;
   detail::Scratch* const scratch = buffer.scratch;
   for (int base = 0; base < count; base += Group::kSize) {
     const int i = base + group.thread;
@@ -54,10 +56,10 @@ __device__ __forceinline__ void publish(const Group& group, const detail::Candid
     const int front = detail::append_slot(above, &scratch->front, group.lane());
     const int back = detail::append_slot(equal, &scratch->back, group.lane());
     if (above) list[front] = c;
-    if (equal) list[k - 1 - back] = c;
+    if (equal) list[lists.capacity - 1 - back] = c;
   }
   group.sync();
-  if (group.thread == 0) *size = {scratch->front, scratch->back, boundary.primary, boundary.highest};
+  if (group.thread == 0) lists.sizes[unit] = {scratch->front, scratch->back, boundary.primary, boundary.highest};
 }
 
 // Sets scratch->fronts and scratch->ends to what the row needs of its lists: everything above the boundary and, where
@@ -107,8 +109,11 @@ __device__ int end_needed_lists(const Group& group, detail::Scratch* scratch, co
 __device__ __forceinline__ void finish_unit(const Group& group, const detail::CandidateBuffer& buffer, int count,
                                             const detail::Row& row, int k, Digits digits,
                                             const detail::Boundary& boundary, const Lists& lists, std::int64_t unit) {
-  if (count > k) detail::keep_k_best(group, k, boundary.primary, row.length, digits, buffer, count);
-  publish(group, buffer, min(count, k), k, boundary, lists.candidates + unit * k, lists.sizes + unit);
+  if (count > lists.capacity) {
+    detail::keep_k_best(group, k, boundary.primary, row.length, digits, buffer, count);
+    count = k;
+  }
+  publish(group, buffer, count, boundary, lists, unit);
 }
 
 template <View kView, bool kStaged>
@@ -154,15 +159,15 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
 
 // Reads the lists of a row as one.
 struct ListReader {
-  const std::uint64_t* candidates;  // [parts, k]
+  const std::uint64_t* candidates;  // [parts, capacity]
   const detail::Scratch* scratch;
-  int parts, k;
+  int parts, capacity;
 
   __device__ std::uint64_t operator()(int i) const {
     const detail::ListEntry entry = detail::find_entry(scratch, parts, i);
     const int front = scratch->fronts[entry.list];
-    const int at = entry.index < front ? entry.index : k - 1 - (entry.index - front);
-    return __ldcg(reinterpret_cast<const unsigned long long*>(candidates) + entry.list * k + at);
+    const int at = entry.index < front ? entry.index : capacity - 1 - (entry.index - front);
+    return __ldcg(reinterpret_cast<const unsigned long long*>(candidates) + entry.list * capacity + at);
   }
 };
 
@@ -214,7 +219,7 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
   const int total = end_needed_lists(group, buffer.scratch, lists.sizes + first, lists.parts, k);
   const uint2 range =  // the boundary and the sample's highest
       __ldcg(reinterpret_cast<const uint2*>(&lists.sizes[first].boundary));
-  const ListReader load{lists.candidates + first * k, buffer.scratch, lists.parts, k};
+  const ListReader load{lists.candidates + first * lists.capacity, buffer.scratch, lists.parts, lists.capacity};
   const int listed = buffer.scratch->ends[lists.parts - 1];
   if (total < k || !detail::fits_registers(listed, policy)) {
     merge_generally<kView>(operands, policy, capacity, load, range, total);
@@ -230,10 +235,10 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
 template <View kView>
 int launch(const Plan& plan, const Arguments& arguments, Stream stream) {
   const detail::Operands operands = detail::make_operands(plan, arguments);
-  const Lists lists = Lists::in(arguments.workspace, plan.problem.num_rows, plan.ctas_per_row);
+  const Lists lists = Lists::in(arguments.workspace, plan.problem.num_rows, plan.ctas_per_row, plan.problem.k);
   detail::LaunchConfig scan(plan, stream);
   const auto kernel = plan.stages != 0 ? split_scan_kernel<kView, true> : split_scan_kernel<kView, false>;
-  const int error = scan.launch(kernel, operands, plan.policy, detail::full_view<Group>(plan), plan.candidate_capacity,
+  const int error = scan.launch(kernel, operands, plan.policy, detail::full_view(plan, Group::kSize), plan.candidate_capacity,
                                 lists);
   if (error != cudaSuccess) return error;
   detail::LaunchConfig merge(plan, stream);

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "kernels/detail/register_sample.cuh"
 #include "kernels/detail/select_best.cuh"
 #include "kernels/detail/select_row.cuh"
 #include "kernels/detail/staged_scan.cuh"
@@ -24,23 +25,6 @@ __device__ __forceinline__ bool fits_registers(int count, const Policy& policy) 
 __device__ __forceinline__ BestStage best_stage(void* shared) {
   auto* const tied = static_cast<std::uint64_t*>(shared);
   return {tied, tied + kDirectRank, reinterpret_cast<std::int32_t*>(tied + kDirectRank + kernels::kGathered)};
-}
-
-// Samples that a CTA keeps in registers: every CTA of a row takes all of them.
-inline constexpr int kPartSamples = 8192;
-
-// The view of a row for a group that shares it.
-template <class Group>
-HPCTOPK_HOST_DEVICE GroupView part_view(SamplePolicy policy, std::int32_t length, std::int32_t quads, std::int32_t k) {
-  if (policy.max_samples > kPartSamples) policy.max_samples = kPartSamples;
-  return group_view(policy, length, quads, k, Group::kSize);
-}
-
-// The view of a row that is as long as the matrix is wide and begins where a quad does.
-template <class Group>
-GroupView full_view(const Plan& plan) {
-  const auto columns = static_cast<std::int32_t>(plan.problem.num_columns);
-  return part_view<Group>(plan.policy.sample, columns, columns / 4, plan.problem.k);
 }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -88,23 +72,10 @@ struct PartCta {
       scratch->back = 0;
     };
     Boundary boundary;  // admits every score: right where the row fits or has no usable view
-    if constexpr (kView == View::kHashed) {
-      if (row.length > buffer.capacity - kEdgeScores) {
-        const GroupView view = row.length == full.length && row.quads == full.quads
-                                   ? full
-                                   : part_view<Group>(policy.sample, row.length, row.quads, k);
-        if (view.hashed.usable()) {
-          constexpr int kMostQuads = kPartSamples / 4 / Group::kSize;
-          return view.hashed.samples <= kPartSamples / 2
-                     ? propose_hashed_in_registers<kMostQuads / 2>(group, row, view, buffer.histogram, scratch,
-                                                                   start_part)
-                     : propose_hashed_in_registers<kMostQuads>(group, row, view, buffer.histogram, scratch, start_part);
-        }
-      }
-      start_part();
+    if (row.length > buffer.capacity - kEdgeScores) {
+      boundary = propose_in_registers<kView>(group, row, full, policy.sample, k, buffer, start_part);
     } else {
       start_part();
-      if (row.length > buffer.capacity - kEdgeScores) boundary = propose_inline<kView>(group, row, policy.sample, k, buffer);
     }
     if (!boundary.usable) group.sync();
     return boundary;

@@ -56,16 +56,14 @@ __device__ __forceinline__ unsigned produce_row(const Ring& ring, const Row& row
   return passed;
 }
 
-// What the scan and the selector pass each other of a row: one slot is scanned while the other is refined. It lives in
-// shared memory, and so does what they would otherwise carry in registers from phase to phase.
+// What the scan leaves of a row: one slot is scanned while the other is refined. It lives in shared memory, and so does
+// what would otherwise be carried in registers from phase to phase.
 struct Slot {
   Row row;
-  std::int64_t index;      // of the row; -1 after the last
-  std::uint64_t kth;       // of the last tightening
-  std::uint32_t boundary;  // the lowest key to admit
-  std::uint32_t highest;   // of the sample
-  int limit;               // of the boundary
-  int count;               // candidates
+  std::int64_t index;  // of the row; -1 after the last
+  Boundary boundary;
+  int count;          // candidates
+  std::uint64_t kth;  // of the last tightening
 };
 
 // Where a warp stands in a row.
@@ -107,7 +105,14 @@ __device__ __forceinline__ ScanProgress scan_stages(const Group& group, const Ri
       const unsigned j = i / 4 * (4 * Group::kSize) + i % 4;
       return composite(ordered_key(values[j]), index + 4 * group.thread + j);
     };
-    if (admission.mixed(index, index + kStageScores)) mask = keep_above(mask, admission.last, composite_of);
+    if (admission.mixed(index, index + kStageScores)) {
+      for (int i = 0; i < kQuads; ++i) {
+        const int quad = group.thread + i * Group::kSize;
+        if (admission.before(index + 4 * quad)) continue;
+        const unsigned admits = admission.closed ? 0 : admitted(stage[quad], admission.floor);
+        mask &= admits << (4 * i) | ~(0xFU << (4 * i));
+      }
+    }
     if (!append(group.lane(), mask, composite_of, candidates, count, capacity)) return progress;
     __syncwarp();
     if (group.lane() == 0) barrier_arrive(&ring.empty[Ring::stage(progress.passed)]);
@@ -123,8 +128,8 @@ __device__ __forceinline__ unsigned scan_ring(const Group& group, const TightenG
                                               const CandidateBuffer& buffer, Statistics* statistics) {
   const Row row = slot->row;
   const int capacity = buffer.capacity - kEdgeScores;
-  std::uint32_t floor = slot->boundary;
-  Admission admission = Admission::from(floor, slot->limit);
+  std::uint32_t floor = slot->boundary.primary;
+  Admission admission = Admission::from(floor, slot->boundary.limit);
   scan_edge(group, row, 0, row.head, admission.floor_at(row.offset), buffer.candidates, &slot->count);
   ScanProgress progress{0, passed};
   while (true) {

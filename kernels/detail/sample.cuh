@@ -52,25 +52,13 @@ struct Plateau {
 };
 
 // For a boundary at `bin_low` whose bin holds more of the sample than was asked for: where most of that is one key, equal
-// scores are admitted up to the index where the sample has as many as are wanted. Reads the sample again; out of line,
-// and so by value: few rows come here.
-template <class Group>
-__device__ __noinline__ Plateau find_plateau(Group group, Row row, HashedView view, RankBin found,
+// scores are admitted up to the index where the sample has as many as are wanted. Out of line, and so by value: few rows
+// come here.
+template <class Group, class Sample>
+__device__ __noinline__ Plateau find_plateau(Group group, Sample sample, HashedView view, int length, RankBin found,
                                              std::uint32_t bin_low, int shift, int* histogram, Scratch* scratch) {
   const std::uint32_t width = (1U << shift) - 1;
   const int quads = view.samples / 4;
-  const auto for_each = [&](const auto& visit) {
-    for (int base = 0; base < quads; base += Group::kSize) {
-      const int quad = min(base + group.thread, quads - 1);
-      const float4 scores = load_streaming(row.quad(view.quad(quad, row.seed)));
-      if (base + group.thread < quads) {
-        const float each[] = {scores.x, scores.y, scores.z, scores.w};
-#pragma unroll
-        for (float score : each) visit(ordered_key(score), quad);
-      }
-      __syncwarp();
-    }
-  };
   group.sync();
   clear_histogram(group, histogram);
   if (group.thread == 0) {
@@ -79,20 +67,21 @@ __device__ __noinline__ Plateau find_plateau(Group group, Row row, HashedView vi
   }
   group.sync();
   std::uint32_t plateau = kNanKey;
-  for_each([&](std::uint32_t key, int) {
+  sample.for_each([&](std::uint32_t key, int) {
     if (key - bin_low <= width) plateau = min(plateau, key);
   });
+  __syncwarp();
   plateau = __reduce_min_sync(kFullWarp, plateau);
   if (group.lane() == 0) atomicMin(&scratch->low_key, plateau);
   group.sync();
   plateau = scratch->low_key;
   int equal = 0;
-  for_each([&](std::uint32_t key, int quad) {
+  sample.for_each([&](std::uint32_t key, int quad) {
     if (key != plateau) return;
     ++equal;
-    const auto place = static_cast<int>(static_cast<std::int64_t>(quad) * kBins / quads);
-    atomicAdd(&histogram[kBins - 1 - place], 1);  // the lowest index in the highest bin
+    atomicAdd(&histogram[kBins - 1 - quad * kBins / quads], 1);  // the lowest index in the highest bin
   });
+  __syncwarp();
   equal = __reduce_add_sync(kFullWarp, equal);
   if (group.lane() == 0) atomicAdd(&scratch->above, equal);
   group.sync();
@@ -102,11 +91,11 @@ __device__ __noinline__ Plateau find_plateau(Group group, Row row, HashedView vi
   find_rank(group, histogram, scratch, wanted);
   const int places = kBins - scratch->found[0].bin;
   group.sync();
-  return {plateau, static_cast<int>(static_cast<std::int64_t>(row.length) * places / kBins) + 1};
+  return {plateau, static_cast<int>(static_cast<std::int64_t>(length) * places / kBins) + 1};
 }
 
 // The default proposal (one chunk at a hashed place in each stratum) from its samples, of which each thread has seen
-// its own: `lowest` and `highest` of them, and sample.for_each visits their keys. The histogram's bins
+// its own: `lowest` and `highest` of them, and sample.for_each visits their keys and quads. The histogram's bins
 // divide the range from a key that is certainly below the boundary to the sample's maximum, so that the boundary stays
 // sharp whatever range the scores have. That key is the lowest of the maxima of disjoint subsets of the sample: with at
 // least `rank` subsets, at least `rank` samples reach it. begin_proposal() came before, and a barrier.
@@ -133,7 +122,7 @@ __device__ __forceinline__ Boundary hashed_boundary(const Group& group, const Ro
   low = scratch->low_key;
   highest = scratch->high_key;
   const int shift = max(0, kWarpSize - __clz(highest - low) - kDigitBits);
-  sample.for_each([&](std::uint32_t key) {
+  sample.for_each([&](std::uint32_t key, int) {
     if (key >= low) atomicAdd(&histogram[(key - low) >> shift], 1);
   });
   group.sync();
@@ -142,7 +131,7 @@ __device__ __forceinline__ Boundary hashed_boundary(const Group& group, const Ro
   Boundary boundary{low + (static_cast<std::uint32_t>(found.bin) << shift),
                     low + (static_cast<std::uint32_t>(scratch->found[1].bin) << shift), highest, true};
   if (found.inside > view.rank) {
-    const Plateau plateau = find_plateau(group, row, view, found, boundary.primary, shift, histogram, scratch);
+    const Plateau plateau = find_plateau(group, sample, view, row.length, found, boundary.primary, shift, histogram, scratch);
     boundary.primary = plateau.key;
     boundary.limit = plateau.limit;
   }
@@ -168,11 +157,11 @@ __device__ __forceinline__ std::uint32_t highest_of(const uint4& keys) {
   return max(max(keys.x, keys.y), max(keys.z, keys.w));
 }
 template <class Visit>
-__device__ __forceinline__ void for_each_of(const uint4& keys, const Visit& visit) {
-  visit(keys.x);
-  visit(keys.y);
-  visit(keys.z);
-  visit(keys.w);
+__device__ __forceinline__ void for_each_of(const uint4& keys, int quad, const Visit& visit) {
+  visit(keys.x, quad);
+  visit(keys.y, quad);
+  visit(keys.z, quad);
+  visit(keys.w, quad);
 }
 
 template <class Group>
@@ -181,7 +170,7 @@ struct StagedSample {
   int thread, quads;
   template <class Visit>
   __device__ __forceinline__ void for_each(const Visit& visit) const {
-    for (int quad = thread; quad < quads; quad += Group::kSize) for_each_of(keys[quad], visit);
+    for (int quad = thread; quad < quads; quad += Group::kSize) for_each_of(keys[quad], quad, visit);
   }
 };
 
@@ -193,7 +182,8 @@ struct RegisterSample {
   __device__ __forceinline__ void for_each(const Visit& visit) const {
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
-      if (thread + i * Group::kSize < quads) for_each_of(keys[i], visit);
+      const int quad = thread + i * Group::kSize;
+      if (quad < quads) for_each_of(keys[i], quad, visit);
     }
   }
 };

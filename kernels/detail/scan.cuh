@@ -55,41 +55,29 @@ __device__ __forceinline__ unsigned admitted(const float4& quad, float floor) {
          static_cast<unsigned>(!(quad.z <= floor)) << 2 | static_cast<unsigned>(!(quad.w <= floor)) << 3;
 }
 
-// What a scan admits: scores of composites above `last`. Equals of its key come in before its index alone.
+// What a scan admits: scores of more than a key, and equals of it before an index. A quad that begins before the index
+// is taken for before: those few more do no harm, because no equal before them is left out.
 struct Admission {
   float floor;  // from `index` on
   float floor_before;
   int index;
   bool closed;  // nothing more from `index` on
-  std::uint64_t last;
 
   __device__ static Admission from(std::uint32_t key, int limit) {
     if (limit != Boundary::kNoLimit) return after(composite(key, static_cast<std::uint32_t>(limit)));
     const float floor = admission_floor(key);
-    return {floor, floor, 0, false, 0};
+    return {floor, floor, 0, false};
   }
   __device__ static Admission after(std::uint64_t last) {
     const std::uint32_t key = composite_key(last);
-    return {key_score(key), admission_floor(key), static_cast<int>(composite_index(last)), key == kNanKey, last};
+    return {key_score(key), admission_floor(key), static_cast<int>(composite_index(last)), key == kNanKey};
   }
-  // Of scores at indices [begin, end): whether equals may come in, and whether some of them may not.
+  // Of scores at indices [begin, end): whether equals come in at their begin, and whether only there.
   __device__ bool before(int begin) const { return begin < index; }
   __device__ bool mixed(int begin, int end) const { return begin < index && index < end; }
   __device__ float floor_at(int begin) const { return before(begin) ? floor_before : floor; }
 };
 
-// The bits i of a mask whose composite_of(i) is above `last`.
-template <class CompositeOf>
-__device__ __forceinline__ unsigned keep_above(unsigned mask, std::uint64_t last, const CompositeOf& composite_of) {
-  unsigned kept = 0;
-#pragma unroll 1
-  for (unsigned left = mask; left != 0; left &= left - 1) {
-    const unsigned i = __ffs(static_cast<int>(left)) - 1;
-    if (composite_of(i) > last) kept |= 1U << i;
-  }
-  __syncwarp();
-  return kept;
-}
 
 // Appends composite_of(i) for the bits i of each lane's mask, with one atomic a warp, in room for `capacity` candidates.
 // Where there is not enough, appends none and fills what there is with blanks, which rank below every candidate;

@@ -72,6 +72,12 @@ __device__ __noinline__ void select_among(Group group, Selection selection, std:
   auto* const tied = reinterpret_cast<std::uint64_t*>(histogram);
   bool by_index = false;
   std::uint32_t key = 0;  // where by_index
+  const auto rank_indices = [&] {
+    by_index = true;
+    key = low;
+    low = ~static_cast<std::uint32_t>(selection.length - 1);
+    high = 0xFFFFFFFFU;
+  };
   const auto digit_of = [&](std::uint64_t c) {
     return by_index ? static_cast<std::uint32_t>(c) : composite_key(c);  // the complement of the index ranks it
   };
@@ -85,15 +91,7 @@ __device__ __noinline__ void select_among(Group group, Selection selection, std:
       __syncwarp();
     }
   };
-  while (true) {
-    group.sync();
-    clear_histogram(group, histogram);
-    if (group.thread == 0) {
-      scratch->listed = 0;
-      scratch->low_key = 0xFFFFFFFFU;
-      scratch->high_key = 0;
-    }
-    group.sync();
+  const auto find_span = [&] {
     std::uint32_t lowest = 0xFFFFFFFFU;
     std::uint32_t highest = 0;
     for_each_left([&](std::uint64_t, std::uint32_t digit) {
@@ -109,11 +107,21 @@ __device__ __noinline__ void select_among(Group group, Selection selection, std:
     group.sync();
     low = scratch->low_key;
     high = scratch->high_key;
+    if (!by_index && low == high) rank_indices();
+  };
+  while (true) {
+    group.sync();
+    clear_histogram(group, histogram);
+    if (group.thread == 0) {
+      scratch->listed = 0;
+      scratch->low_key = 0xFFFFFFFFU;
+      scratch->high_key = 0;
+    }
+    group.sync();
     if (!by_index && low == high) {
-      by_index = true;
-      key = low;
-      low = ~static_cast<std::uint32_t>(selection.length - 1);
-      high = 0xFFFFFFFFU;
+      rank_indices();
+    } else {
+      find_span();
     }
     const DigitBins bins = DigitBins::of(low, high);
     for_each_left([&](std::uint64_t, std::uint32_t digit) { atomicAdd(&histogram[bins.bin(digit)], 1); });
@@ -254,9 +262,20 @@ __device__ __forceinline__ void select_from_registers(const Group& group, const 
 #pragma unroll
   for (int i = 0; i < kEntries<Group>; ++i) {
     places[i] = 0;
-    if (i * Group::kSize + group.thread >= count) continue;
+    if (i * Group::kSize >= count) continue;
+    const bool valid = i * Group::kSize + group.thread < count;
     const int bin = bins.bin(composite_key(c[i]));
-    places[i] = static_cast<std::uint32_t>(bin) << 16 | static_cast<std::uint32_t>(atomicAdd(&histogram[bin], 1));
+    const unsigned at_floor = __ballot_sync(kFullWarp, valid && bin == 0);
+    if (valid && bin != 0) {
+      places[i] = static_cast<std::uint32_t>(bin) << 16 | static_cast<std::uint32_t>(atomicAdd(&histogram[bin], 1));
+    }
+    if (at_floor != 0) {  // one atomic for all: on a plateau they are many
+      const int leader = __ffs(static_cast<int>(at_floor)) - 1;
+      int base = 0;
+      if (group.lane() == leader) base = atomicAdd(&histogram[0], __popc(at_floor));
+      base = __shfl_sync(kFullWarp, base, leader);
+      if (valid && bin == 0) places[i] = base + __popc(at_floor & lanes_below(group.lane()));
+    }
   }
   group.sync();
   find_rank<true>(group, histogram, scratch, selection.k);

@@ -52,9 +52,6 @@ class StagedScan {
       };
       unsigned mask = scan_batch(group, part, batch, num_stages, admission);
       while (true) {
-        if (admission.mixed(first_index(part, batch), first_index(part, batch + kBatch))) {
-          mask = keep_above(mask, admission.last, composite_of);
-        }
         const bool appended = append(group.lane(), mask, composite_of, buffer.candidates, count, capacity);
         if (appended) mask = 0;
         if (!group.sync_or(!appended)) break;
@@ -102,6 +99,15 @@ class StagedScan {
   // The bits of a thread's scores that are admitted, in a batch of stages.
   __device__ __forceinline__ unsigned scan_batch(const Group& group, const Row& part, int batch, int num_stages,
                                                  const Admission& admission) const {
+    return admission.mixed(first_index(part, batch), first_index(part, batch + kBatch))
+               ? scan_batch_as<true>(group, part, batch, num_stages, admission)
+               : scan_batch_as<false>(group, part, batch, num_stages, admission);
+  }
+
+  // kMixed: the admission may differ from quad to quad.
+  template <bool kMixed>
+  __device__ __forceinline__ unsigned scan_batch_as(const Group& group, const Row& part, int batch, int num_stages,
+                                                    const Admission& admission) const {
     unsigned mask = 0;
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
@@ -110,12 +116,14 @@ class StagedScan {
       barrier_wait(&full_[slot(stage)], (passed_ + stage) / kStages & 1);
       const float4* const quads = stages_ + slot(stage) * kStageQuads;
       const int left = part.quads - stage * kStageQuads;
-      if (admission.closed && !admission.before(first_index(part, stage))) continue;
-      const float floor = admission.floor_at(first_index(part, stage));
+      const int first = first_index(part, stage);
+      if (admission.closed && !admission.before(first)) continue;
 #pragma unroll
       for (int j = 0; j < kQuads; ++j) {
         const int quad = group.thread + j * Group::kSize;
-        const unsigned admits = admitted(quads[quad], floor);
+        const int index = kMixed ? first + 4 * quad : first;
+        unsigned admits = admitted(quads[quad], admission.floor_at(index));
+        if (kMixed && admission.closed && !admission.before(index)) admits = 0;
         if (quad < left) mask |= admits << (i * kStageBits + 4 * j);
       }
     }
