@@ -29,7 +29,7 @@ template <View kView, class Owner>
 __device__ __noinline__ void finish_generally(Owner owner, Scanned scanned, const detail::Operands& operands,
                                               const Policy& policy, int capacity) {
   const Group group{static_cast<int>(threadIdx.x)};
-  const detail::CandidateBuffer buffer = detail::part_buffer(capacity + kGathered);
+  const detail::CandidateBuffer buffer = detail::part_buffer(capacity + gathered_capacity(operands.k));
   const detail::Row row = detail::load_row(operands, scanned.index);
   std::int32_t* const out = operands.out + scanned.index * operands.out_row_stride;
   const int k = operands.k;
@@ -52,7 +52,7 @@ template <View kView, class Owner>
 __device__ __forceinline__ void select_staged_rows(const Group& group, Owner owner, int log_size,
                                                    const detail::Operands& operands, const Policy& policy,
                                                    const detail::GroupView& full, int capacity) {
-  detail::PartCta<Group> cta(group, capacity, log_size > 0, owner.arrivals());
+  detail::PartCta<Group> cta(group, capacity, operands.k, log_size > 0, owner.arrivals());
   const detail::CandidateBuffer& buffer = cta.buffer;
   const int k = operands.k;
   const std::int64_t rows = detail::live_rows(operands);
@@ -72,8 +72,8 @@ __device__ __forceinline__ void select_staged_rows(const Group& group, Owner own
     const detail::Row part = owner.part(row);
     const detail::Boundary boundary = cta.template start<kView>(group, row, part, full, policy, k);
     const int count = cta.scan.scan(group, part, boundary, k, policy.digits, buffer, operands.statistics);
-    const int total = owner.meet(group, buffer.scratch, buffer.candidates, count, cta.meeting);
-    if (total < k || !detail::fits_registers(total, policy)) {
+    const int total = owner.meet(group, buffer.scratch, buffer.candidates, count, cta.meeting, k);
+    if (total < k || !detail::fits_registers(total, k, policy)) {
       finish_generally<kView>(owner, {index, boundary.primary, boundary.highest, count, total}, operands, policy,
                               capacity);
       continue;

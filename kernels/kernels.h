@@ -26,7 +26,7 @@ inline constexpr std::int32_t kFullRound = 8192;
 
 inline constexpr std::int32_t kPersistentBlock = 512;  // threads; two CTAs an SM where shared memory allows
 // The persistent mapping's ring of bulk copies: warps that propose, that scan and that refine, and one that copies.
-inline constexpr std::int32_t kRingProposeThreads = 256;
+inline constexpr std::int32_t kRingProposeThreads = 128;
 inline constexpr std::int32_t kRingScanThreads = 384;
 inline constexpr std::int32_t kRingRefineThreads = 256;
 inline constexpr std::int32_t kRingBlock = kRingProposeThreads + kRingScanThreads + kRingRefineThreads + 32;
@@ -59,20 +59,21 @@ inline constexpr std::int32_t kMaxClusterSize = 16;
 
 // A CTA that scans one row, or a part of one, out of bulk copies: the stages, the barriers, then as in shared_bytes().
 inline constexpr std::int32_t kStagedStages = 4;
-inline constexpr std::int64_t kStagedStageBytes = 24576;
+inline constexpr std::int64_t kStagedStageBytes = 32768;
 inline constexpr std::int64_t kStagedStateBytes = 128;  // barriers
 // Room beyond k that a buffer needs: what the warps that find no more leave blank, and the row's edges.
 inline constexpr std::int32_t kMinStagedRoom = 1100;
 inline constexpr std::int32_t kMaxStagedRoom = 2048;
 // Candidates of the other members of a cluster, and of all parts of a row, that the CTA that finishes takes at once.
-inline constexpr std::int32_t kGathered = 7168;
-constexpr std::int64_t staged_shared_bytes(std::int64_t candidate_capacity) {
-  return kStagedStages * kStagedStageBytes + kStagedStateBytes + shared_bytes(candidate_capacity + kGathered);
+inline constexpr std::int32_t kMaxGathered = 7168;
+constexpr std::int32_t gathered_capacity(std::int32_t k) { return k <= 2048 ? kMaxGathered : 6144; }
+constexpr std::int64_t staged_shared_bytes(std::int64_t candidate_capacity, std::int32_t k) {
+  return kStagedStages * kStagedStageBytes + kStagedStateBytes + shared_bytes(candidate_capacity + gathered_capacity(k));
 }
 
 // The CTA that merges a row's lists: a buffer as shared_bytes() has it, or the lists at once.
-constexpr std::int64_t merge_shared_bytes(std::int64_t candidate_capacity, std::int64_t k) {
-  const std::int64_t at_once = 256 + kGathered + (k + 1) / 2;
+constexpr std::int64_t merge_shared_bytes(std::int64_t candidate_capacity, std::int32_t k) {
+  const std::int64_t at_once = 256 + gathered_capacity(k) + (k + 1) / 2;
   return shared_bytes(candidate_capacity > at_once ? candidate_capacity : at_once);
 }
 

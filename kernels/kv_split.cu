@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
   const std::int64_t units = detail::live_rows(operands) * lists.parts;
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   if constexpr (kStaged) {
-    detail::PartCta<Group> cta(group, capacity, false, 1);
+    detail::PartCta<Group> cta(group, capacity, k, false, 1);
     for (std::int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
       if (unit != blockIdx.x) group.sync();  // the last unit's scratch has been read
       const detail::Row row = detail::load_row(operands, unit >> lists.log_parts);
@@ -221,12 +221,12 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
       __ldcg(reinterpret_cast<const uint2*>(&lists.sizes[first].boundary));
   const ListReader load{lists.candidates + first * lists.capacity, buffer.scratch, lists.parts, lists.capacity};
   const int listed = buffer.scratch->ends[lists.parts - 1];
-  if (total < k || !detail::fits_registers(listed, policy)) {
+  if (total < k || !detail::fits_registers(listed, k, policy)) {
     merge_generally<kView>(operands, policy, capacity, load, range, total);
     return;
   }
   detail::select_from_registers(group, {nullptr, listed, k, row.length, row.start, out}, load, range.x, range.y,
-                                buffer.histogram, buffer.scratch, detail::best_stage(buffer.candidates));
+                                buffer.histogram, buffer.scratch, detail::best_stage(buffer.candidates, k));
   if (operands.statistics != nullptr && group.thread == 0) {
     detail::count_row(operands.statistics, row.length, total, detail::RowWork{});
   }

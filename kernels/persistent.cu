@@ -5,7 +5,6 @@
 // or refines, and a ring of bulk copies, with the warps of one CTA divided among those jobs.
 
 #include "kernels/detail/pipeline.cuh"
-#include "kernels/detail/register_sample.cuh"
 #include "kernels/detail/select_row.cuh"
 #include "kernels/kernels.h"
 
@@ -89,6 +88,19 @@ __device__ __forceinline__ void produce(const RingCta& cta, const detail::Operan
   }
 }
 
+template <View kView>
+__device__ __forceinline__ detail::Boundary propose_boundary(const ProposeGroup& group, const detail::Row& row,
+                                                             const detail::GroupView& full, const SamplePolicy& policy,
+                                                             int k, const detail::CandidateBuffer& buffer) {
+  if constexpr (kView == View::kStrided) {
+    return detail::propose_strided(group, row, policy, k, buffer.histogram, buffer.scratch);
+  } else {
+    const detail::GroupView view = detail::view_of(row.length, row.quads, full, policy, k, ProposeGroup::kSize);
+    if (!view.hashed.usable()) return {};
+    return detail::propose_hashed_reloading(group, row, view, buffer.histogram, buffer.scratch);
+  }
+}
+
 // Proposes the boundaries of those rows, up to two ahead of the scan; writes the shorter rows on the way.
 template <View kView>
 __device__ __forceinline__ void propose(const RingCta& cta, const detail::Operands& operands, const Policy& policy,
@@ -109,7 +121,7 @@ __device__ __forceinline__ void propose(const RingCta& cta, const detail::Operan
       }
       if (row.length > cta.capacity - detail::kEdgeScores) {
         group.sync();  // the last row's histogram has been read
-        boundary = detail::propose_in_registers<kView>(group, row, full, policy.sample, k, buffer, [] {});
+        boundary = propose_boundary<kView>(group, row, full, policy.sample, k, buffer);
       }
     }
     if (group.thread == 0) {

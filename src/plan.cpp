@@ -154,7 +154,7 @@ Proposal shared_rows(const Request& request, std::int32_t block, std::int32_t pa
   const DeviceInfo& device = request.device;
   Proposal proposal;
   if (request.policy.pipeline == Pipeline::kBulk && device.compute_capability >= 90) {
-    const std::int64_t room = device.shared_memory_per_block - kernels::staged_shared_bytes(0);
+    const std::int64_t room = device.shared_memory_per_block - kernels::staged_shared_bytes(0, request.problem.k);
     const auto capacity = static_cast<std::int32_t>(
         std::min<std::int64_t>(room / kernels::kCandidateBytes, request.problem.k + kernels::kMaxStagedRoom));
     if (capacity >= request.problem.k + kernels::kMinStagedRoom) {
@@ -164,7 +164,7 @@ Proposal shared_rows(const Request& request, std::int32_t block, std::int32_t pa
       proposal.ctas_per_row = parts;
       proposal.stages = kernels::kStagedStages;
       proposal.candidate_capacity = capacity;
-      proposal.shared_bytes = kernels::staged_shared_bytes(capacity);
+      proposal.shared_bytes = kernels::staged_shared_bytes(capacity, request.problem.k);
       return proposal;
     }
   }

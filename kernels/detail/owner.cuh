@@ -35,14 +35,14 @@ struct Solo {
   // candidates, which brings those of the others to `gathered` of the one that finishes; returns how many there are in
   // all.
   struct Meeting {
-    std::uint64_t* gathered;  // [kGathered]
+    std::uint64_t* gathered;  // [gathered_capacity(k)]
     Barrier* arrived;         // one phase a row: initialised for arrivals()
   };
   __device__ int arrivals() const { return 1; }
   template <class Group>
   __device__ void begin(const Group&, Scratch*) const {}
   template <class Group>
-  __device__ int meet(const Group&, Scratch*, const std::uint64_t*, int count, const Meeting&) const {
+  __device__ int meet(const Group&, Scratch*, const std::uint64_t*, int count, const Meeting&, int) const {
     return count;
   }
   // Makes every member's histogram that of the row.
@@ -92,13 +92,13 @@ class Cluster {
   // that counts the bytes stored tells that one when all have come, and another tells the members how many there are.
   template <class Group>
   __device__ int meet(const Group& group, Scratch* scratch, const std::uint64_t* candidates, int count,
-                      const Meeting& meeting) {
+                      const Meeting& meeting, int k) {
     cluster_wait();
     if (rank_ != 0) {
       if (group.thread == 0) scratch->begin = atomicAdd(remote(&scratch->gathered, 0), count);
       group.sync();
       const int begin = scratch->begin;
-      const bool fits = begin + count <= kernels::kGathered;
+      const bool fits = begin + count <= kernels::gathered_capacity(k);
       const std::uint32_t barrier = cluster_address(meeting.arrived, 0);
       if (group.thread == 0) remote_arrive_expect(barrier, fits ? static_cast<std::uint32_t>(count) * 8 : 0);
       if (fits) {

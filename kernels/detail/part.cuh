@@ -17,20 +17,20 @@
 namespace hpctopk::detail {
 
 // Whether a row's candidates are refined in registers, by digits normalised to the proposal's range.
-__device__ __forceinline__ bool fits_registers(int count, const Policy& policy) {
-  return count <= kernels::kGathered && policy.digits == Digits::kNormalised;
+__device__ __forceinline__ bool fits_registers(int count, int k, const Policy& policy) {
+  return count <= kernels::gathered_capacity(k) && policy.digits == Digits::kNormalised;
 }
 
-// Carved from shared memory: room for kDirectRank + kGathered composites and k indices.
-__device__ __forceinline__ BestStage best_stage(void* shared) {
+// Carved from shared memory: room for kDirectRank + gathered_capacity(k) composites and k indices.
+__device__ __forceinline__ BestStage best_stage(void* shared, int k) {
   auto* const tied = static_cast<std::uint64_t*>(shared);
-  return {tied, tied + kDirectRank, reinterpret_cast<std::int32_t*>(tied + kDirectRank + kernels::kGathered)};
+  return {tied, tied + kDirectRank, reinterpret_cast<std::int32_t*>(tied + kDirectRank + kernels::gathered_capacity(k))};
 }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 inline constexpr std::int64_t kStageTotal = kernels::kStagedStages * kernels::kStagedStageBytes;
 static_assert((kernels::kStagedStages + 1) * sizeof(Barrier) <= kernels::kStagedStateBytes);
-static_assert((kDirectRank + kernels::kGathered) * kernels::kCandidateBytes + kMaxK * 4 <= kStageTotal);
+static_assert((kDirectRank + kernels::kMaxGathered) * kernels::kCandidateBytes + kMaxK * 4 <= kStageTotal);
 
 // A CTA's shared memory holds the stages, their barriers, and this.
 __device__ __forceinline__ CandidateBuffer part_buffer(int capacity) {
@@ -47,12 +47,12 @@ struct PartCta {
 
   // `gathers`: the candidates of others come to this CTA or one like it, by `arrivals` arrivals. If not, there is more
   // room for its own.
-  __device__ PartCta(const Group& group, int capacity, bool gathers, int arrivals)
-      : buffer(part_buffer(gathers ? capacity : capacity + kernels::kGathered)),
+  __device__ PartCta(const Group& group, int capacity, int k, bool gathers, int arrivals)
+      : buffer(part_buffer(gathers ? capacity : capacity + kernels::gathered_capacity(k))),
         scan(shared_memory(), reinterpret_cast<Barrier*>(shared_memory() + kStageTotal)),
         meeting{buffer.candidates + buffer.capacity,
                 reinterpret_cast<Barrier*>(shared_memory() + kStageTotal) + kernels::kStagedStages},
-        best(best_stage(shared_memory())) {
+        best(best_stage(shared_memory(), k)) {
     if (group.thread != 0) return;  // the others come to the barriers after start()
     barrier_init(meeting.arrived, arrivals);
     scan.init();

@@ -94,10 +94,10 @@ __device__ __forceinline__ ScanProgress scan_stages(const Group& group, const Ri
     float4 scores[kQuads];
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) scores[i] = stage[group.thread + i * Group::kSize];
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-      const unsigned admits = admitted(scores[i], floor) << (4 * i);
-      if (group.thread + i * Group::kSize < left) mask |= admits;
+    admit_all<kQuads>(scores, floor, &mask);
+    if (left < kStageQuads) {  // what a stage held before lies beyond
+      const int mine = (left - group.thread + Group::kSize - 1) / Group::kSize;
+      if (mine < kQuads) mask &= (1U << (4 * max(0, mine))) - 1;
     }
     if (admission.closed && !admission.before(index)) mask = 0;
     const auto* const values = reinterpret_cast<const float*>(stage + group.thread);

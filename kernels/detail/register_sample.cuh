@@ -12,22 +12,6 @@
 
 namespace hpctopk::detail {
 
-// Samples that a group keeps in registers.
-inline constexpr int kRegisterSamples = 8192;
-
-// The view of a row for a group of `threads` that keeps its sample in registers.
-HPCTOPK_HOST_DEVICE GroupView register_view(SamplePolicy policy, std::int32_t length, std::int32_t quads,
-                                            std::int32_t k, std::int32_t threads) {
-  if (policy.max_samples > kRegisterSamples) policy.max_samples = kRegisterSamples;
-  return group_view(policy, length, quads, k, threads);
-}
-
-// The same of a row that is as long as the matrix is wide and begins where a quad does.
-inline GroupView full_view(const Plan& plan, std::int32_t threads) {
-  const auto columns = static_cast<std::int32_t>(plan.problem.num_columns);
-  return register_view(plan.policy.sample, columns, columns / 4, plan.problem.k, threads);
-}
-
 // Phase 1 as the view says, with the sample in registers; `full` is the view of a full row. `meanwhile` runs while the
 // sample is on its way. Nobody reads the buffer's histogram or scratch any more where it is called. Ends with a barrier
 // where the result is usable.
@@ -37,9 +21,7 @@ __device__ __forceinline__ Boundary propose_in_registers(const Group& group, con
                                                          const CandidateBuffer& buffer, const Meanwhile& meanwhile) {
   if constexpr (kView == View::kHashed) {
     constexpr int kQuads = kRegisterSamples / 4 / Group::kSize;
-    const GroupView view = row.length == full.length && row.quads == full.quads
-                               ? full
-                               : register_view(policy, row.length, row.quads, k, Group::kSize);
+    const GroupView view = view_of(row.length, row.quads, full, policy, k, Group::kSize);
     if (view.hashed.usable()) {
       return view.hashed.samples <= kRegisterSamples / 2
                  ? propose_hashed_in_registers<kQuads / 2>(group, row, view, buffer.histogram, buffer.scratch,

@@ -46,6 +46,74 @@ __device__ __forceinline__ Boundary propose_strided(const Group& group, const Ro
   return {coarse_floor(scratch->found[0].bin), coarse_floor(scratch->found[1].bin), kNanKey, true};
 }
 
+__device__ __forceinline__ uint4 ordered_keys(const float4& scores) {
+  return make_uint4(ordered_key(scores.x), ordered_key(scores.y), ordered_key(scores.z), ordered_key(scores.w));
+}
+__device__ __forceinline__ std::uint32_t lowest_of(const uint4& keys) {
+  return min(min(keys.x, keys.y), min(keys.z, keys.w));
+}
+__device__ __forceinline__ std::uint32_t highest_of(const uint4& keys) {
+  return max(max(keys.x, keys.y), max(keys.z, keys.w));
+}
+template <class Visit>
+__device__ __forceinline__ void for_each_of(const uint4& keys, int quad, const Visit& visit) {
+  visit(keys.x, quad);
+  visit(keys.y, quad);
+  visit(keys.z, quad);
+  visit(keys.w, quad);
+}
+
+// What a thread sees of its samples, quad by quad.
+struct SampleRange {
+  std::uint32_t lowest = kNanKey;
+  std::uint32_t highest = 0;
+  std::uint32_t lowest_maximum = kNanKey;  // of the runs of 2^log_run quads
+  std::uint32_t run_maximum = 0;
+
+  // The thread's n-th quad.
+  __device__ __forceinline__ void add(const uint4& keys, int n, int log_run) {
+    lowest = min(lowest, lowest_of(keys));
+    run_maximum = max(run_maximum, highest_of(keys));
+    highest = max(highest, run_maximum);
+    if (((n + 1) & ((1 << log_run) - 1)) != 0) return;
+    lowest_maximum = min(lowest_maximum, run_maximum);
+    run_maximum = 0;
+  }
+};
+
+// Reads the sample whenever it is visited: few registers, no memory, and the second time it comes from L2.
+template <class Group>
+struct ReloadedSample {
+  const float4* quads;  // the row's
+  HashedView view;
+  std::uint32_t seed;
+  int thread;
+
+  template <class Visit>
+  __device__ __forceinline__ void for_each(const Visit& visit) const {
+    for_each_quad([&](const uint4& keys, int quad) { for_each_of(keys, quad, visit); });
+  }
+  template <class Visit>
+  __device__ __forceinline__ void for_each_quad(const Visit& visit) const {
+    constexpr int kInFlight = 4;
+    const int count = view.samples / 4;
+    for (int base = thread; base < count; base += kInFlight * Group::kSize) {
+      float4 scores[kInFlight];
+#pragma unroll
+      for (int i = 0; i < kInFlight; ++i) {
+        const int quad = min(base + i * Group::kSize, count - 1);  // unconditional loads are in flight together
+        scores[i] = load_streaming(quads + view.quad(quad, seed));
+      }
+#pragma unroll
+      for (int i = 0; i < kInFlight; ++i) {
+        const int quad = base + i * Group::kSize;
+        if (quad < count) visit(ordered_keys(scores[i]), quad);
+      }
+    }
+    __syncwarp();
+  }
+};
+
 struct Plateau {
   std::uint32_t key;
   int limit;
@@ -54,9 +122,10 @@ struct Plateau {
 // For a boundary at `bin_low` whose bin holds more of the sample than was asked for: where most of that is one key, equal
 // scores are admitted up to the index where the sample has as many as are wanted. Out of line, and so by value: few rows
 // come here.
-template <class Group, class Sample>
-__device__ __noinline__ Plateau find_plateau(Group group, Sample sample, HashedView view, int length, RankBin found,
+template <class Group>
+__device__ __noinline__ Plateau find_plateau(Group group, ReloadedSample<Group> sample, int length, RankBin found,
                                              std::uint32_t bin_low, int shift, int* histogram, Scratch* scratch) {
+  const HashedView& view = sample.view;
   const std::uint32_t width = (1U << shift) - 1;
   const int quads = view.samples / 4;
   group.sync();
@@ -94,23 +163,24 @@ __device__ __noinline__ Plateau find_plateau(Group group, Sample sample, HashedV
   return {plateau, static_cast<int>(static_cast<std::int64_t>(length) * places / kBins) + 1};
 }
 
-// The default proposal (one chunk at a hashed place in each stratum) from its samples, of which each thread has seen
-// its own: `lowest` and `highest` of them, and sample.for_each visits their keys and quads. The histogram's bins
-// divide the range from a key that is certainly below the boundary to the sample's maximum, so that the boundary stays
+// The default proposal (one chunk at a hashed place in each stratum) from its samples, of which each thread has seen the
+// range of its own, and sample.for_each visits their keys with their quads. The histogram's bins divide the range from a key that is certainly below the boundary to the sample's maximum, so that the boundary stays
 // sharp whatever range the scores have. That key is the lowest of the maxima of disjoint subsets of the sample: with at
 // least `rank` subsets, at least `rank` samples reach it. begin_proposal() came before, and a barrier.
 template <class Group, class Sample>
 __device__ __forceinline__ Boundary hashed_boundary(const Group& group, const Row& row, const GroupView& group_view,
-                                                    const Sample& sample, std::uint32_t lowest, std::uint32_t highest,
-                                                    int* histogram, Scratch* scratch) {
+                                                    const Sample& sample, const SampleRange& range, int* histogram,
+                                                    Scratch* scratch) {
   const HashedView& view = group_view.hashed;
-  const int log_subset = group_view.log_subset;
-  const int subsets = min(Group::kSize, view.samples / 4) >> log_subset;  // of threads that hold samples
-  std::uint32_t low = lowest;
-  if (subsets >= view.second_rank) {
+  std::uint32_t highest = range.highest;
+  std::uint32_t low = range.lowest;
+  if (group_view.enough && group_view.by_runs) {
+    low = range.lowest_maximum;
+  } else if (group_view.enough) {
     low = highest;
-    for (int i = 0; i < log_subset; ++i) low = max(low, __shfl_xor_sync(kFullWarp, low, 1 << i));
-    if (group.thread >= subsets << log_subset) low = kNanKey;
+    for (int i = 0; i < group_view.log_threads; ++i) low = max(low, __shfl_xor_sync(kFullWarp, low, 1 << i));
+    const int subsets = min(Group::kSize, view.samples / 4) >> group_view.log_threads;  // of threads that hold samples
+    if (group.thread >= subsets << group_view.log_threads) low = kNanKey;
   }
   low = __reduce_min_sync(kFullWarp, low);
   highest = __reduce_max_sync(kFullWarp, highest);
@@ -131,7 +201,8 @@ __device__ __forceinline__ Boundary hashed_boundary(const Group& group, const Ro
   Boundary boundary{low + (static_cast<std::uint32_t>(found.bin) << shift),
                     low + (static_cast<std::uint32_t>(scratch->found[1].bin) << shift), highest, true};
   if (found.inside > view.rank) {
-    const Plateau plateau = find_plateau(group, sample, view, row.length, found, boundary.primary, shift, histogram, scratch);
+    const Plateau plateau = find_plateau(group, ReloadedSample<Group>{row.quad(0), view, row.seed, group.thread}, row.length, found,
+                                         boundary.primary, shift, histogram, scratch);
     boundary.primary = plateau.key;
     boundary.limit = plateau.limit;
   }
@@ -145,23 +216,6 @@ __device__ __forceinline__ void begin_proposal(const Group& group, int* histogra
     scratch->low_key = kNanKey;
     scratch->high_key = 0;
   }
-}
-
-__device__ __forceinline__ uint4 ordered_keys(const float4& scores) {
-  return make_uint4(ordered_key(scores.x), ordered_key(scores.y), ordered_key(scores.z), ordered_key(scores.w));
-}
-__device__ __forceinline__ std::uint32_t lowest_of(const uint4& keys) {
-  return min(min(keys.x, keys.y), min(keys.z, keys.w));
-}
-__device__ __forceinline__ std::uint32_t highest_of(const uint4& keys) {
-  return max(max(keys.x, keys.y), max(keys.z, keys.w));
-}
-template <class Visit>
-__device__ __forceinline__ void for_each_of(const uint4& keys, int quad, const Visit& visit) {
-  visit(keys.x, quad);
-  visit(keys.y, quad);
-  visit(keys.z, quad);
-  visit(keys.w, quad);
 }
 
 template <class Group>
@@ -188,6 +242,19 @@ struct RegisterSample {
   }
 };
 
+// The default proposal that keeps nothing of the sample. Nobody reads the histogram or the scratch any more where it is
+// called.
+template <class Group>
+__device__ __forceinline__ Boundary propose_hashed_reloading(const Group& group, const Row& row, const GroupView& view,
+                                                             int* histogram, Scratch* scratch) {
+  const ReloadedSample<Group> sample{row.quad(0), view.hashed, row.seed, group.thread};
+  begin_proposal(group, histogram, scratch);
+  SampleRange range;
+  sample.for_each_quad([&](const uint4& keys, int quad) { range.add(keys, quad / Group::kSize, view.log_run); });
+  group.sync();
+  return hashed_boundary(group, row, view, sample, range, histogram, scratch);
+}
+
 // The default proposal with the sample waiting in `stage`, shared memory for `room` keys.
 template <class Group>
 __device__ __forceinline__ Boundary propose_hashed(const Group& group, const Row& row, SamplePolicy policy, int k,
@@ -201,8 +268,7 @@ __device__ __forceinline__ Boundary propose_hashed(const Group& group, const Row
   group.sync();  // the last row's candidates have been read
   begin_proposal(group, histogram, scratch);
   constexpr int kInFlight = 2;  // quads
-  std::uint32_t highest = 0;
-  std::uint32_t lowest = kNanKey;
+  SampleRange range;
   for (int base = group.thread; base < quads; base += kInFlight * Group::kSize) {
     float4 scores[kInFlight];
 #pragma unroll
@@ -215,13 +281,12 @@ __device__ __forceinline__ Boundary propose_hashed(const Group& group, const Row
       const int quad = base + i * Group::kSize;
       if (quad >= quads) continue;
       const uint4 keys = staged[quad] = ordered_keys(scores[i]);
-      highest = max(highest, highest_of(keys));
-      lowest = min(lowest, lowest_of(keys));
+      range.add(keys, quad / Group::kSize, group_view.log_run);
     }
   }
   group.sync();
   const StagedSample<Group> sample{staged, group.thread, quads};
-  return hashed_boundary(group, row, group_view, sample, lowest, highest, histogram, scratch);
+  return hashed_boundary(group, row, group_view, sample, range, histogram, scratch);
 }
 
 // The default proposal with the sample in registers, kQuads quads a thread; `meanwhile` runs while it is on its way.
@@ -242,16 +307,13 @@ __device__ __forceinline__ Boundary propose_hashed_in_registers(const Group& gro
   meanwhile();
   begin_proposal(group, histogram, scratch);
   group.sync();
-  std::uint32_t highest = 0;
-  std::uint32_t lowest = kNanKey;
+  SampleRange range;
 #pragma unroll
   for (int i = 0; i < kQuads; ++i) {
     sample.keys[i] = ordered_keys(scores[i]);
-    const bool taken = group.thread + i * Group::kSize < sample.quads;
-    highest = taken ? max(highest, highest_of(sample.keys[i])) : highest;
-    lowest = taken ? min(lowest, lowest_of(sample.keys[i])) : lowest;
+    if (group.thread + i * Group::kSize < sample.quads) range.add(sample.keys[i], i, view.log_run);
   }
-  return hashed_boundary(group, row, view, sample, lowest, highest, histogram, scratch);
+  return hashed_boundary(group, row, view, sample, range, histogram, scratch);
 }
 
 // The exact coarse boundary (sections 4.3 and 5.2): the coarse bin that holds rank k of all valid scores. Each of the

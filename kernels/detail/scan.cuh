@@ -50,9 +50,36 @@ __device__ __forceinline__ float pick(const float4& quad, unsigned i) {
   return (i & 2) != 0 ? high : low;
 }
 
+// Sets bits kFirst..kFirst + 3 of `mask` for the scores of a quad that are admitted.
+template <int kFirst>
+__device__ __forceinline__ void admit(const float4& quad, float floor, unsigned* mask) {
+  asm("{\n"
+      ".reg .pred x, y, z, w;\n"
+      "setp.gtu.f32 x, %1, %5;\n"  // greater or unordered
+      "setp.gtu.f32 y, %2, %5;\n"
+      "setp.gtu.f32 z, %3, %5;\n"
+      "setp.gtu.f32 w, %4, %5;\n"
+      "@x or.b32 %0, %0, %6;\n"
+      "@y or.b32 %0, %0, %7;\n"
+      "@z or.b32 %0, %0, %8;\n"
+      "@w or.b32 %0, %0, %9;\n"
+      "}"
+      : "+r"(*mask)
+      : "f"(quad.x), "f"(quad.y), "f"(quad.z), "f"(quad.w), "f"(floor), "n"(1U << kFirst), "n"(2U << kFirst),
+        "n"(4U << kFirst), "n"(8U << kFirst));
+}
 __device__ __forceinline__ unsigned admitted(const float4& quad, float floor) {
-  return static_cast<unsigned>(!(quad.x <= floor)) | static_cast<unsigned>(!(quad.y <= floor)) << 1 |
-         static_cast<unsigned>(!(quad.z <= floor)) << 2 | static_cast<unsigned>(!(quad.w <= floor)) << 3;
+  unsigned mask = 0;
+  admit<0>(quad, floor, &mask);
+  return mask;
+}
+// Of kQuads quads: bits 4 i..4 i + 3 for quad i.
+template <int kQuads, int kFirst = 0>
+__device__ __forceinline__ void admit_all(const float4* quads, float floor, unsigned* mask) {
+  if constexpr (kFirst < kQuads) {
+    admit<4 * kFirst>(quads[kFirst], floor, mask);
+    admit_all<kQuads, kFirst + 1>(quads, floor, mask);
+  }
 }
 
 // What a scan admits: scores of more than a key, and equals of it before an index. A quad that begins before the index
@@ -91,7 +118,7 @@ __device__ __forceinline__ bool append(int lane, unsigned mask, const CompositeO
   int slot = 0;
   if (lane == kWarpSize - 1) slot = atomicAdd(count, through);
   slot = __shfl_sync(kFullWarp, slot, kWarpSize - 1);
-  if (slot + __shfl_sync(kFullWarp, through, kWarpSize - 1) > capacity) {
+  if (__any_sync(kFullWarp, slot + through > capacity)) {
     for (int i = slot + lane; i < capacity; i += kWarpSize) candidates[i] = 0;
     return false;
   }

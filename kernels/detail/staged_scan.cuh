@@ -118,14 +118,25 @@ class StagedScan {
       const int left = part.quads - stage * kStageQuads;
       const int first = first_index(part, stage);
       if (admission.closed && !admission.before(first)) continue;
+      unsigned admits = 0;
+      if constexpr (kMixed) {
 #pragma unroll
-      for (int j = 0; j < kQuads; ++j) {
-        const int quad = group.thread + j * Group::kSize;
-        const int index = kMixed ? first + 4 * quad : first;
-        unsigned admits = admitted(quads[quad], admission.floor_at(index));
-        if (kMixed && admission.closed && !admission.before(index)) admits = 0;
-        if (quad < left) mask |= admits << (i * kStageBits + 4 * j);
+        for (int j = 0; j < kQuads; ++j) {
+          const int quad = group.thread + j * Group::kSize;
+          const bool closed = admission.closed && !admission.before(first + 4 * quad);
+          if (!closed) admits |= admitted(quads[quad], admission.floor_at(first + 4 * quad)) << (4 * j);
+        }
+      } else {
+        float4 scores[kQuads];
+#pragma unroll
+        for (int j = 0; j < kQuads; ++j) scores[j] = quads[group.thread + j * Group::kSize];
+        admit_all<kQuads>(scores, admission.floor_at(first), &admits);
       }
+      if (left < kStageQuads) {  // what a stage held before lies beyond
+        const int mine = (left - group.thread + Group::kSize - 1) / Group::kSize;
+        if (mine < kQuads) admits &= (1U << (4 * max(0, mine))) - 1;
+      }
+      mask |= admits << (i * kStageBits);
     }
     return mask;
   }

@@ -99,7 +99,7 @@ void expect_sound_gpu_plan(const Plan& plan, const Problem& p, const DeviceInfo&
     ASSERT_TRUE(plan.kernel == Kernel::kPersistent || shares_rows);
     ASSERT_GE(device.compute_capability, 90);
     ASSERT_GE(plan.candidate_capacity, p.k + (shares_rows ? kernels::kMinStagedRoom : kernels::kMinRingRoom));
-    ASSERT_EQ(plan.shared_bytes, shares_rows ? kernels::staged_shared_bytes(plan.candidate_capacity)
+    ASSERT_EQ(plan.shared_bytes, shares_rows ? kernels::staged_shared_bytes(plan.candidate_capacity, p.k)
                                              : kernels::ring_shared_bytes(plan.candidate_capacity));
   } else {
     ASSERT_GE(plan.candidate_capacity, p.k + kernels::kMinRound);
