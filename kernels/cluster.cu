@@ -14,6 +14,14 @@ namespace {
 using Group = detail::Group<kClusterBlock>;
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+// The candidates of the member that finishes, and of the others after them.
+struct Candidates {
+  const std::uint64_t* own;
+  const std::uint64_t* gathered;
+  int count;  // own
+  __device__ std::uint64_t operator()(int i) const { return i < count ? own[i] : gathered[i - count]; }
+};
+
 // What select_staged_rows() found in a row before it came to refine.
 struct Scanned {
   std::int64_t index;  // of the row
@@ -70,7 +78,7 @@ __device__ __forceinline__ void select_staged_rows(const Group& group, Owner own
     }
     owner.begin(group, buffer.scratch);
     const detail::Row part = owner.part(row);
-    const detail::Boundary boundary = cta.template start<kView>(group, row, part, full, policy, k);
+    const detail::Boundary boundary = cta.template start<kView>(group, index, row, part, full, policy, operands);
     const int count = cta.scan.scan(group, part, boundary, k, policy.digits, buffer, operands.statistics);
     const int total = owner.meet(group, buffer.scratch, buffer.candidates, count, cta.meeting, k);
     if (total < k || !detail::fits_registers(total, k, policy)) {
@@ -79,9 +87,10 @@ __device__ __forceinline__ void select_staged_rows(const Group& group, Owner own
       continue;
     }
     if (!owner.finishes()) continue;
-    const auto load = [&](int i) { return i < count ? buffer.candidates[i] : cta.meeting.gathered[i - count]; };
-    detail::select_from_registers(group, {buffer.candidates, total, k, row.length, row.start, out}, load,
-                                  boundary.primary, boundary.highest, buffer.histogram, buffer.scratch, cta.best);
+    const Candidates load{buffer.candidates, cta.meeting.gathered, count};
+    detail::select_from_registers(group, {nullptr, total, k, row.length, row.start, out}, load,
+                                  boundary.primary, boundary.highest, boundary.limit != detail::Boundary::kNoLimit,
+                                  buffer.histogram, buffer.scratch, cta.best);
     if (operands.statistics != nullptr && group.thread == 0) {
       detail::count_row(operands.statistics, row.length, total, detail::RowWork{});
     }

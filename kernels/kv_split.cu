@@ -64,8 +64,11 @@ __device__ __forceinline__ void publish(const Group& group, const detail::Candid
 
 // Sets scratch->fronts and scratch->ends to what the row needs of its lists: everything above the boundary and, where
 // that is less than k, what equals it in as many of the first parts as it takes. Returns the candidates of all lists,
-// needed or not.
-__device__ int end_needed_lists(const Group& group, detail::Scratch* scratch, const Lists::Size* sizes, int parts,
+// needed or not, and how many of them are above the boundary.
+struct Totals {
+  int total, above;
+};
+__device__ Totals end_needed_lists(const Group& group, detail::Scratch* scratch, const Lists::Size* sizes, int parts,
                                 int k) {
   static_assert(kMaxParts % detail::kWarpSize == 0);
   constexpr int kPerLane = kMaxParts / detail::kWarpSize;
@@ -102,7 +105,7 @@ __device__ int end_needed_lists(const Group& group, detail::Scratch* scratch, co
     }
   }
   group.sync();
-  return above + equal;
+  return {above + equal, above};
 }
 
 // Publishes a unit's candidates, of which k suffice.
@@ -134,7 +137,7 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
       const detail::Row row = detail::load_row(operands, unit >> lists.log_parts);
       if (row.length <= k) continue;
       const detail::Row part = row.part(static_cast<int>(unit & (lists.parts - 1)), lists.log_parts);
-      const detail::Boundary boundary = cta.template start<kView>(group, row, part, full, policy, k);
+      const detail::Boundary boundary = cta.template start<kView>(group, unit >> lists.log_parts, row, part, full, policy, operands);
       const int count = cta.scan.scan(group, part, boundary, k, policy.digits, cta.buffer, operands.statistics);
       finish_unit(group, cta.buffer, count, row, k, policy.digits, boundary, lists, unit);
     }
@@ -216,7 +219,7 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
     return;
   }
   const std::int64_t first = index * lists.parts;
-  const int total = end_needed_lists(group, buffer.scratch, lists.sizes + first, lists.parts, k);
+  const auto [total, above] = end_needed_lists(group, buffer.scratch, lists.sizes + first, lists.parts, k);
   const uint2 range =  // the boundary and the sample's highest
       __ldcg(reinterpret_cast<const uint2*>(&lists.sizes[first].boundary));
   const ListReader load{lists.candidates + first * lists.capacity, buffer.scratch, lists.parts, lists.capacity};
@@ -226,7 +229,7 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
     return;
   }
   detail::select_from_registers(group, {nullptr, listed, k, row.length, row.start, out}, load, range.x, range.y,
-                                buffer.histogram, buffer.scratch, detail::best_stage(buffer.candidates, k));
+                                above < k, buffer.histogram, buffer.scratch, detail::best_stage(buffer.candidates, k));
   if (operands.statistics != nullptr && group.thread == 0) {
     detail::count_row(operands.statistics, row.length, total, detail::RowWork{});
   }

@@ -122,6 +122,9 @@ __device__ __forceinline__ void propose(const RingCta& cta, const detail::Operan
       if (row.length > cta.capacity - detail::kEdgeScores) {
         group.sync();  // the last row's histogram has been read
         boundary = propose_boundary<kView>(group, row, full, policy.sample, k, buffer);
+        if (boundary.crowded) {
+          boundary = detail::limit_plateau(group, operands, policy.sample, index, buffer.histogram, buffer.scratch);
+        }
       }
     }
     if (group.thread == 0) {

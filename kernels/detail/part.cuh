@@ -58,11 +58,13 @@ struct PartCta {
     scan.init();
   }
 
-  // Starts `part` of `row` on its way and proposes the row's boundary meanwhile; `full` is the view of a row that is as
+  // Starts `part` of row `index` on its way and proposes the row's boundary meanwhile; `full` is the view of a row that is as
   // long as the matrix is wide. Ends with a barrier.
   template <View kView>
-  __device__ __forceinline__ Boundary start(const Group& group, const Row& row, const Row& part, const GroupView& full,
-                                            const Policy& policy, int k) const {
+  __device__ __forceinline__ Boundary start(const Group& group, std::int64_t index, const Row& row, const Row& part,
+                                            const GroupView& full, const Policy& policy,
+                                            const Operands& operands) const {
+    const int k = operands.k;
     Scratch* const scratch = buffer.scratch;
     const auto start_part = [&] {
       if (group.thread != 0) return;
@@ -74,6 +76,9 @@ struct PartCta {
     Boundary boundary;  // admits every score: right where the row fits or has no usable view
     if (row.length > buffer.capacity - kEdgeScores) {
       boundary = propose_in_registers<kView>(group, row, full, policy.sample, k, buffer, start_part);
+      if (boundary.crowded) {
+        boundary = limit_plateau(group, operands, policy.sample, index, buffer.histogram, buffer.scratch);
+      }
     } else {
       start_part();
     }

@@ -23,6 +23,7 @@ struct Boundary {
   std::uint32_t secondary = 0;
   std::uint32_t highest = kNanKey;  // of the sample
   bool usable = false;
+  bool crowded = false;  // the bin above `primary` holds more of the sample than was wanted in all: see limit_plateau()
   int limit = kNoLimit;
 
   static constexpr int kNoLimit = 0x7FFFFFFF;
@@ -114,53 +115,9 @@ struct ReloadedSample {
   }
 };
 
-struct Plateau {
-  std::uint32_t key;
-  int limit;
-};
-
-// For a boundary at `bin_low` whose bin holds more of the sample than was asked for: where most of that is one key, equal
-// scores are admitted up to the index where the sample has as many as are wanted. Out of line, and so by value: few rows
-// come here.
-template <class Group>
-__device__ __noinline__ Plateau find_plateau(Group group, ReloadedSample<Group> sample, int length, RankBin found,
-                                             std::uint32_t bin_low, int shift, int* histogram, Scratch* scratch) {
-  const HashedView& view = sample.view;
-  const std::uint32_t width = (1U << shift) - 1;
-  const int quads = view.samples / 4;
-  group.sync();
-  clear_histogram(group, histogram);
-  if (group.thread == 0) {
-    scratch->low_key = kNanKey;
-    scratch->above = 0;
-  }
-  group.sync();
-  std::uint32_t plateau = kNanKey;
-  sample.for_each([&](std::uint32_t key, int) {
-    if (key - bin_low <= width) plateau = min(plateau, key);
-  });
-  __syncwarp();
-  plateau = __reduce_min_sync(kFullWarp, plateau);
-  if (group.lane() == 0) atomicMin(&scratch->low_key, plateau);
-  group.sync();
-  plateau = scratch->low_key;
-  int equal = 0;
-  sample.for_each([&](std::uint32_t key, int quad) {
-    if (key != plateau) return;
-    ++equal;
-    atomicAdd(&histogram[kBins - 1 - quad * kBins / quads], 1);  // the lowest index in the highest bin
-  });
-  __syncwarp();
-  equal = __reduce_add_sync(kFullWarp, equal);
-  if (group.lane() == 0) atomicAdd(&scratch->above, equal);
-  group.sync();
-  equal = scratch->above;
-  const int wanted = view.rank - (found.above + found.inside - equal);
-  if (wanted <= 0 || equal <= wanted) return {bin_low, Boundary::kNoLimit};
-  find_rank(group, histogram, scratch, wanted);
-  const int places = kBins - scratch->found[0].bin;
-  group.sync();
-  return {plateau, static_cast<int>(static_cast<std::int64_t>(length) * places / kBins) + 1};
+// The width of the proposal's bins, as a shift.
+__device__ __forceinline__ int bin_shift(std::uint32_t low, std::uint32_t highest) {
+  return max(0, kWarpSize - __clz(static_cast<int>(highest - low)) - kDigitBits);
 }
 
 // The default proposal (one chunk at a hashed place in each stratum) from its samples, of which each thread has seen the
@@ -168,8 +125,8 @@ __device__ __noinline__ Plateau find_plateau(Group group, ReloadedSample<Group> 
 // sharp whatever range the scores have. That key is the lowest of the maxima of disjoint subsets of the sample: with at
 // least `rank` subsets, at least `rank` samples reach it. begin_proposal() came before, and a barrier.
 template <class Group, class Sample>
-__device__ __forceinline__ Boundary hashed_boundary(const Group& group, const Row& row, const GroupView& group_view,
-                                                    const Sample& sample, const SampleRange& range, int* histogram,
+__device__ __forceinline__ Boundary hashed_boundary(const Group& group, const GroupView& group_view, const Sample& sample,
+                                                     const SampleRange& range, int* histogram,
                                                     Scratch* scratch) {
   const HashedView& view = group_view.hashed;
   std::uint32_t highest = range.highest;
@@ -191,22 +148,15 @@ __device__ __forceinline__ Boundary hashed_boundary(const Group& group, const Ro
   group.sync();
   low = scratch->low_key;
   highest = scratch->high_key;
-  const int shift = max(0, kWarpSize - __clz(highest - low) - kDigitBits);
+  const int shift = bin_shift(low, highest);
   sample.for_each([&](std::uint32_t key, int) {
     if (key >= low) atomicAdd(&histogram[(key - low) >> shift], 1);
   });
   group.sync();
   find_rank(group, histogram, scratch, view.rank, view.second_rank);
   const RankBin found = scratch->found[0];
-  Boundary boundary{low + (static_cast<std::uint32_t>(found.bin) << shift),
-                    low + (static_cast<std::uint32_t>(scratch->found[1].bin) << shift), highest, true};
-  if (found.inside > view.rank) {
-    const Plateau plateau = find_plateau(group, ReloadedSample<Group>{row.quad(0), view, row.seed, group.thread}, row.length, found,
-                                         boundary.primary, shift, histogram, scratch);
-    boundary.primary = plateau.key;
-    boundary.limit = plateau.limit;
-  }
-  return boundary;
+  return {low + (static_cast<std::uint32_t>(found.bin) << shift),
+          low + (static_cast<std::uint32_t>(scratch->found[1].bin) << shift), highest, true, found.inside > view.rank};
 }
 
 template <class Group>
@@ -252,7 +202,57 @@ __device__ __forceinline__ Boundary propose_hashed_reloading(const Group& group,
   SampleRange range;
   sample.for_each_quad([&](const uint4& keys, int quad) { range.add(keys, quad / Group::kSize, view.log_run); });
   group.sync();
-  return hashed_boundary(group, row, view, sample, range, histogram, scratch);
+  return hashed_boundary(group, view, sample, range, histogram, scratch);
+}
+
+// The default proposal of a row whose boundary is crowded: where most of its bin is one key, equal scores are admitted
+// up to the index where the sample has as many of them as are wanted. Out of line, and from nothing but the row's
+// index: few rows come here, and those that do not should carry nothing for them.
+template <class Group>
+__device__ __noinline__ Boundary limit_plateau(Group group, const Operands& operands, const SamplePolicy& policy,
+                                               std::int64_t index, int* histogram, Scratch* scratch) {
+  const Row row = load_row(operands, index);
+  const GroupView view = register_view(policy, row.length, row.quads, operands.k, Group::kSize);
+  const ReloadedSample<Group> sample{row.quad(0), view.hashed, row.seed, group.thread};
+  group.sync();
+  Boundary boundary = propose_hashed_reloading(group, row, view, histogram, scratch);
+  const RankBin found = scratch->found[0];
+  const std::uint32_t width = (1U << bin_shift(scratch->low_key, scratch->high_key)) - 1;
+  const int quads = view.hashed.samples / 4;
+  group.sync();
+  clear_histogram(group, histogram);
+  if (group.thread == 0) {
+    scratch->low_key = kNanKey;
+    scratch->above = 0;
+  }
+  group.sync();
+  std::uint32_t plateau = kNanKey;
+  sample.for_each([&](std::uint32_t key, int) {
+    if (key - boundary.primary <= width) plateau = min(plateau, key);
+  });
+  plateau = __reduce_min_sync(kFullWarp, plateau);
+  if (group.lane() == 0) atomicMin(&scratch->low_key, plateau);
+  group.sync();
+  plateau = scratch->low_key;
+  int equal = 0;
+  sample.for_each([&](std::uint32_t key, int quad) {
+    if (key != plateau) return;
+    ++equal;
+    atomicAdd(&histogram[kBins - 1 - quad * kBins / quads], 1);  // the lowest index in the highest bin
+  });
+  equal = __reduce_add_sync(kFullWarp, equal);
+  if (group.lane() == 0) atomicAdd(&scratch->above, equal);
+  group.sync();
+  equal = scratch->above;
+  const int wanted = view.hashed.rank - (found.above + found.inside - equal);
+  if (wanted > 0 && equal > wanted) {
+    find_rank(group, histogram, scratch, wanted);
+    const int places = kBins - scratch->found[0].bin;
+    boundary.primary = plateau;
+    boundary.limit = static_cast<int>(static_cast<std::int64_t>(row.length) * places / kBins) + 1;
+  }
+  group.sync();
+  return boundary;
 }
 
 // The default proposal with the sample waiting in `stage`, shared memory for `room` keys.
@@ -286,7 +286,7 @@ __device__ __forceinline__ Boundary propose_hashed(const Group& group, const Row
   }
   group.sync();
   const StagedSample<Group> sample{staged, group.thread, quads};
-  return hashed_boundary(group, row, group_view, sample, range, histogram, scratch);
+  return hashed_boundary(group, group_view, sample, range, histogram, scratch);
 }
 
 // The default proposal with the sample in registers, kQuads quads a thread; `meanwhile` runs while it is on its way.
@@ -313,7 +313,7 @@ __device__ __forceinline__ Boundary propose_hashed_in_registers(const Group& gro
     sample.keys[i] = ordered_keys(scores[i]);
     if (group.thread + i * Group::kSize < sample.quads) range.add(sample.keys[i], i, view.log_run);
   }
-  return hashed_boundary(group, row, view, sample, range, histogram, scratch);
+  return hashed_boundary(group, view, sample, range, histogram, scratch);
 }
 
 // The exact coarse boundary (sections 4.3 and 5.2): the coarse bin that holds rank k of all valid scores. Each of the

@@ -242,95 +242,81 @@ struct BestStage {
   std::int32_t* best;   // [k]
 };
 
+// select_best() for candidates that load(0), ..., load(selection.count - 1) bring. Out of line: few rows come here.
+template <class Group, class Load>
+__device__ __noinline__ void select_from_list(Group group, Selection selection, Load load, std::uint32_t floor,
+                                              std::uint32_t highest, int* histogram, Scratch* scratch,
+                                              std::uint64_t* list) {
+  for (int i = group.thread; i < selection.count; i += Group::kSize) list[i] = load(i);
+  group.sync();
+  selection.candidates = list;
+  select_best(group, selection, floor, highest, histogram, scratch);
+}
+
 // As select_best() for candidates that load(0), ..., load(selection.count - 1) bring to registers once. The atomic that
 // counts an entry in its bin returns its place there, which with the entries of higher bins is its place among the best.
+// On a plateau all would wait for one bin: `plateau` says to go another way.
 template <class Group, class Load>
 __device__ __forceinline__ void select_from_registers(const Group& group, const Selection& selection, const Load& load,
-                                                      std::uint32_t floor, std::uint32_t highest, int* histogram,
-                                                      Scratch* scratch, const BestStage& stage) {
+                                                      std::uint32_t floor, std::uint32_t highest, bool plateau,
+                                                      int* histogram, Scratch* scratch, const BestStage& stage) {
+  if (plateau) {
+    select_from_list(group, selection, load, floor, highest, histogram, scratch, stage.list);
+    return;
+  }
   const int count = selection.count;
   std::uint64_t c[kEntries<Group>];
   std::uint32_t places[kEntries<Group>];  // bin and place in it
 #pragma unroll
   for (int i = 0; i < kEntries<Group>; ++i) {
     c[i] = 0;
-    if (i * Group::kSize >= count) continue;
-    const std::uint64_t loaded = load(min(i * Group::kSize + group.thread, count - 1));
-    if (i * Group::kSize + group.thread < count) c[i] = loaded;
+    if (i * Group::kSize < count) c[i] = load(min(i * Group::kSize + group.thread, count - 1));
   }
-  // By key and, where what is left has one key, as on a plateau, by index: both are 32-bit digits of the composite.
-  DigitBins bins = DigitBins::of(max(floor, kLowestKey), highest);
-  bool by_index = false;
-  int placed = 0;
-#pragma unroll 1
-  while (true) {
-    clear_histogram(group, histogram);
-    group.sync();
+  clear_histogram(group, histogram);
+  group.sync();
+  const DigitBins bins = DigitBins::of(max(floor, kLowestKey), highest);
+#pragma unroll
+  for (int i = 0; i < kEntries<Group>; ++i) {
+    places[i] = 0;
+    if (i * Group::kSize + group.thread >= count) continue;
+    const int bin = bins.bin(composite_key(c[i]));
+    places[i] = static_cast<std::uint32_t>(bin) << 16 | static_cast<std::uint32_t>(atomicAdd(&histogram[bin], 1));
+  }
+  group.sync();
+  find_rank<true>(group, histogram, scratch, selection.k);
+  const RankBin found = scratch->found[0];
+  const bool all = found.above + found.inside == selection.k;
+  const bool rankable = found.inside <= kDirectRank;
+  const int lowest_winner = all ? found.bin : found.bin + 1;
+#pragma unroll
+  for (int i = 0; i < kEntries<Group>; ++i) {
+    if (i * Group::kSize + group.thread >= count) continue;
+    const int bin = static_cast<int>(places[i] >> 16);
+    const int place = static_cast<int>(places[i] & 0xFFFFU);
+    if (bin >= lowest_winner) {
+      stage.best[histogram[bin] + place] = selection.start + static_cast<std::int32_t>(composite_index(c[i]));
+    } else if (bin == found.bin && rankable) {
+      stage.tied[place] = c[i];
+    }
+  }
+  const int placed = all ? selection.k : found.above;
+  if (!all && !rankable) {
 #pragma unroll
     for (int i = 0; i < kEntries<Group>; ++i) {
-      places[i] = 0;
-      if (i * Group::kSize >= count) continue;
-      const int bin = bins.bin(by_index ? static_cast<std::uint32_t>(c[i]) : composite_key(c[i]));
-      const bool at_base = c[i] != 0 && bin == 0;
-      const unsigned all_at_base = __ballot_sync(kFullWarp, at_base);
-      if (c[i] != 0 && bin != 0) {
-        places[i] = static_cast<std::uint32_t>(bin) << 16 | static_cast<std::uint32_t>(atomicAdd(&histogram[bin], 1));
-      }
-      if (all_at_base != 0) {  // one atomic for all: on a plateau they are many
-        const int leader = __ffs(static_cast<int>(all_at_base)) - 1;
-        int first = 0;
-        if (group.lane() == leader) first = atomicAdd(&histogram[0], __popc(all_at_base));
-        first = __shfl_sync(kFullWarp, first, leader);
-        if (at_base) places[i] = first + __popc(all_at_base & lanes_below(group.lane()));
-      }
+      if (i * Group::kSize + group.thread < count) stage.list[i * Group::kSize + group.thread] = c[i];
     }
-    group.sync();
-    find_rank<true>(group, histogram, scratch, selection.k - placed);
-    const RankBin found = scratch->found[0];
-    const bool all = placed + found.above + found.inside == selection.k;
-    const bool rankable = found.inside <= kDirectRank;
-    const int lowest_winner = all ? found.bin : found.bin + 1;
-#pragma unroll
-    for (int i = 0; i < kEntries<Group>; ++i) {
-      if (i * Group::kSize >= count || c[i] == 0) continue;
-      const int bin = static_cast<int>(places[i] >> 16);
-      const int place = static_cast<int>(places[i] & 0xFFFFU);
-      if (bin >= lowest_winner) {
-        stage.best[placed + histogram[bin] + place] = selection.start + static_cast<std::int32_t>(composite_index(c[i]));
-      } else if (bin == found.bin && rankable) {
-        stage.tied[place] = c[i];
-      }
-      if (bin != found.bin) c[i] = 0;
-    }
-    placed = all ? selection.k : placed + found.above;
-    const std::uint32_t low = bins.low_of(found.bin);
-    const std::uint32_t high = bins.high_of(found.bin);
-    if (!all && !rankable && low == high && !by_index) {
-      group.sync();  // the histogram has been read
-      bins = DigitBins::of(~static_cast<std::uint32_t>(selection.length - 1), 0xFFFFFFFFU);
-      by_index = true;
-      continue;
-    }
-    if (!all && !rankable) {
-#pragma unroll
-      for (int i = 0; i < kEntries<Group>; ++i) {
-        if (i * Group::kSize + group.thread < count) stage.list[i * Group::kSize + group.thread] = c[i];
-      }
-      if (group.thread == 0) scratch->count = placed;
-    }
-    group.sync();
-    // Consecutive threads write consecutive words: stores to scattered words leave the SM one sector a cycle.
-    for (int i = group.thread; i < placed; i += Group::kSize) selection.out[i] = stage.best[i];
-    if (all) return;
-    if (rankable) {
-      rank_directly(group, stage.tied, found.inside, selection.k - placed, selection);
-    } else {
-      Selection rest = selection;
-      rest.candidates = stage.list;
-      select_among(group, rest, by_index ? 1 : low, by_index ? 0xFFFFFFFFU : high, selection.k - placed, histogram,
-                   scratch);
-    }
-    return;
+    if (group.thread == 0) scratch->count = placed;
+  }
+  group.sync();
+  // Consecutive threads write consecutive words: stores to scattered words leave the SM one sector a cycle.
+  for (int i = group.thread; i < placed; i += Group::kSize) selection.out[i] = stage.best[i];
+  if (all) return;
+  if (rankable) {
+    rank_directly(group, stage.tied, found.inside, selection.k - placed, selection);
+  } else {
+    Selection rest = selection;
+    rest.candidates = stage.list;
+    select_among(group, rest, bins.low_of(found.bin), bins.high_of(found.bin), selection.k - placed, histogram, scratch);
   }
 }
 
