@@ -25,22 +25,6 @@ inline constexpr std::int32_t kMinRound = 2048;
 inline constexpr std::int32_t kFullRound = 8192;
 
 inline constexpr std::int32_t kPersistentBlock = 512;  // threads; two CTAs an SM where shared memory allows
-// The persistent mapping's ring of bulk copies: warps that propose, that scan and that refine, and one that copies.
-inline constexpr std::int32_t kRingProposeThreads = 128;
-inline constexpr std::int32_t kRingScanThreads = 384;
-inline constexpr std::int32_t kRingRefineThreads = 256;
-inline constexpr std::int32_t kRingBlock = kRingProposeThreads + kRingScanThreads + kRingRefineThreads + 32;
-inline constexpr std::int64_t kStageBytes = 24576;
-inline constexpr std::int32_t kRingStages = 4;
-inline constexpr std::int64_t kRingStateBytes = 512;  // proposals, slots and barriers
-// Room beyond k that a buffer of the ring needs: what the warps that find no more leave blank, and the row's edges.
-inline constexpr std::int32_t kMinRingRoom = 1024;
-// Two candidate buffers, one row being scanned while another is refined, and a histogram for each group of warps.
-constexpr std::int64_t ring_shared_bytes(std::int64_t candidate_capacity) {
-  return kRingStages * kStageBytes + 2 * kCandidateBytes * candidate_capacity +
-         3 * (kHistogramBytes + kScratchBytes) + kRingStateBytes;
-}
-
 inline constexpr std::int32_t kRowLocalBlock = 1024;  // threads; one CTA an SM
 
 // Quads (float4) of a row that each thread of the row-local mapping keeps in registers: 1, 2 or 4, or 0 for a row that
@@ -67,10 +51,9 @@ inline constexpr std::int32_t kMaxStagedRoom = 2048;
 // Candidates of the other members of a cluster, and of all parts of a row, that the CTA that finishes takes at once.
 inline constexpr std::int32_t kMaxGathered = 7168;
 constexpr std::int32_t gathered_capacity(std::int32_t k) { return k <= 2048 ? kMaxGathered : 6144; }
-constexpr std::int64_t staged_shared_bytes(std::int64_t candidate_capacity, std::int32_t k) {
-  return kStagedStages * kStagedStageBytes + kStagedStateBytes + shared_bytes(candidate_capacity + gathered_capacity(k));
+constexpr std::int64_t staged_shared_bytes(std::int64_t candidate_capacity) {
+  return kStagedStages * kStagedStageBytes + kStagedStateBytes + shared_bytes(candidate_capacity);
 }
-
 // The CTA that merges a row's lists: a buffer as shared_bytes() has it, or the lists at once.
 constexpr std::int64_t merge_shared_bytes(std::int64_t candidate_capacity, std::int32_t k) {
   const std::int64_t at_once = 256 + gathered_capacity(k) + (k + 1) / 2;

@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
   const std::int64_t units = detail::live_rows(operands) * lists.parts;
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   if constexpr (kStaged) {
-    detail::PartCta<Group> cta(group, capacity, k, false, 1);
+    detail::PartCta<Group> cta(group, capacity, k, 1);
     for (std::int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
       if (unit != blockIdx.x) group.sync();  // the last unit's scratch has been read
       const detail::Row row = detail::load_row(operands, unit >> lists.log_parts);

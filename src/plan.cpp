@@ -106,25 +106,33 @@ Proposal one_cta_a_row(const Request& request, View view, std::int32_t block, st
   return proposal;
 }
 
-// The persistent mapping on a ring of bulk copies, where the device has them and room for it.
-Proposal persistent_ring(const Request& request) {
+// Fills in a CTA on bulk copies, where the policy wants it and the device has them and room: for k candidates and up to
+// `largest_room` more of its own, and for `gathered` of other CTAs.
+bool stage(const Request& request, std::int32_t largest_room, std::int32_t gathered, Proposal* proposal) {
+  if (request.policy.pipeline != Pipeline::kBulk || request.device.compute_capability < 90) return false;
+  const std::int64_t room = request.device.shared_memory_per_block - kernels::staged_shared_bytes(0);
+  const std::int64_t fits = room / kernels::kCandidateBytes - gathered;
+  const std::int32_t k = request.problem.k;
+  if (fits < k + kernels::kMinStagedRoom) return false;
+  proposal->feasible = true;
+  proposal->stages = kernels::kStagedStages;
+  proposal->candidate_capacity = static_cast<std::int32_t>(std::min<std::int64_t>(fits, k + largest_room)) + gathered;
+  proposal->shared_bytes = kernels::staged_shared_bytes(proposal->candidate_capacity);
+  proposal->view = request.policy.sample.view;
+  return true;
+}
+
+// The persistent mapping on bulk copies, one CTA an SM.
+Proposal persistent_staged(const Request& request) {
   const DeviceInfo& device = request.device;
   const Problem& problem = request.problem;
   Proposal proposal;
-  if (request.policy.pipeline != Pipeline::kBulk || device.compute_capability < 90) return proposal;
-  const std::int64_t room = device.shared_memory_per_block - kernels::ring_shared_bytes(0);
-  proposal.candidate_capacity = static_cast<std::int32_t>(room / (2 * kernels::kCandidateBytes));
-  if (proposal.candidate_capacity < problem.k + kernels::kMinRingRoom) return proposal;
-  proposal.feasible = true;
-  proposal.stages = kernels::kRingStages;
-  proposal.shared_bytes = kernels::ring_shared_bytes(proposal.candidate_capacity);
-  proposal.view = request.policy.sample.view;
-  proposal.block = kernels::kRingBlock;
+  if (!stage(request, kernels::kFullRound, 0, &proposal)) return proposal;
+  proposal.block = kernels::kPersistentBlock;
   proposal.grid = static_cast<std::int32_t>(std::min<std::int64_t>(problem.num_rows, device.num_sms));
-  set_cost(cost::launch_cost(device, cost::kRing, problem.num_rows, static_cast<double>(problem.num_columns),
+  set_cost(cost::launch_cost(device, cost::kStagedRow, problem.num_rows, static_cast<double>(problem.num_columns),
                              device.num_sms),
            &proposal, "row(s)");
-  if (problem.num_rows > 0) proposal.cost_us += cost::kRingEndsUs;
   return proposal;
 }
 
@@ -143,45 +151,30 @@ Proposal persistent(const Request& request) {
   if (request.policy.sample.view == View::kNone) {
     return refuse("this mapping samples, and policy.sample.view is none");
   }
-  const Proposal loads = persistent_loads(request);
-  const Proposal ring = persistent_ring(request);
-  return ring.feasible && (!loads.feasible || ring.cost_us < loads.cost_us) ? ring : loads;
+  const Proposal staged = persistent_staged(request);
+  return staged.feasible ? staged : persistent_loads(request);
 }
 
-// The fields of a mapping in which `parts` CTAs share a row, one CTA an SM: on bulk copies where the policy wants them
-// and the device has them and room for them.
-Proposal shared_rows(const Request& request, std::int32_t block, std::int32_t parts) {
-  const DeviceInfo& device = request.device;
+// The fields of a mapping in which `parts` CTAs share a row, one CTA an SM. `gathered`: candidates that a CTA takes from
+// others at once.
+Proposal shared_rows(const Request& request, std::int32_t block, std::int32_t parts, std::int32_t gathered) {
   Proposal proposal;
-  if (request.policy.pipeline == Pipeline::kBulk && device.compute_capability >= 90) {
-    const std::int64_t room = device.shared_memory_per_block - kernels::staged_shared_bytes(0, request.problem.k);
-    const auto capacity = static_cast<std::int32_t>(
-        std::min<std::int64_t>(room / kernels::kCandidateBytes, request.problem.k + kernels::kMaxStagedRoom));
-    if (capacity >= request.problem.k + kernels::kMinStagedRoom) {
-      proposal.feasible = true;
-      proposal.view = request.policy.sample.view;
-      proposal.block = block;
-      proposal.ctas_per_row = parts;
-      proposal.stages = kernels::kStagedStages;
-      proposal.candidate_capacity = capacity;
-      proposal.shared_bytes = kernels::staged_shared_bytes(capacity, request.problem.k);
-      return proposal;
-    }
-  }
+  proposal.block = block;
+  proposal.ctas_per_row = parts;
+  const std::int32_t largest_room = gathered > 0 ? kernels::kMaxStagedRoom : kernels::kFullRound;
+  if (stage(request, largest_room, gathered, &proposal)) return proposal;
   proposal.candidate_capacity = candidate_capacity(request, 1, kernels::kFullRound);
   proposal.feasible = proposal.candidate_capacity != 0;
   proposal.view = request.policy.sample.view;
-  proposal.block = block;
-  proposal.ctas_per_row = parts;
   proposal.shared_bytes = kernels::shared_bytes(proposal.candidate_capacity);
   return proposal;
 }
 
-// The cheapest of propose(parts) over the powers of two from `least` to `most`, or over the one number asked for.
+// The cheapest of propose(parts) over the powers of two from 2 to `most`, or over the one number that was asked for.
 template <class Propose>
-Proposal cheapest_split(const Request& request, std::int32_t least, std::int32_t most, const Propose& propose) {
+Proposal cheapest_split(const Request& request, std::int32_t most, const Propose& propose) {
   Proposal best = refuse("no number of CTAs a row fits");
-  for (std::int32_t parts = least; parts <= most; parts *= 2) {
+  for (std::int32_t parts = 2; parts <= most; parts *= 2) {
     if (request.ctas_per_row != 0 && request.ctas_per_row != parts) continue;
     const Proposal proposal = propose(parts);
     if (!proposal.feasible) {
@@ -191,7 +184,7 @@ Proposal cheapest_split(const Request& request, std::int32_t least, std::int32_t
     }
   }
   if (request.ctas_per_row != 0 && !best.feasible && best.ctas_per_row == 1) {
-    set_note(&best, "ctas_per_row = %d: must be from %d to %d here", request.ctas_per_row, least, most);
+    set_note(&best, "ctas_per_row = %d: must be at most %d here", request.ctas_per_row, most);
   }
   return best;
 }
@@ -202,12 +195,12 @@ Proposal cluster(const Request& request) {
   if (request.policy.sample.view == View::kNone) return refuse("this mapping samples, and policy.sample.view is none");
   if (device.compute_capability < 90 || device.max_cluster_size < 2) return refuse("the device has no clusters");
   const std::int32_t most = std::min(device.max_cluster_size, kernels::kMaxClusterSize);
-  return cheapest_split(request, 1, most, [&](std::int32_t parts) {
-    Proposal proposal = shared_rows(request, kernels::kClusterBlock, parts);
-    if (parts == 1 && proposal.stages == 0) return refuse("a cluster of one CTA needs bulk copies");
+  return cheapest_split(request, most, [&](std::int32_t parts) {
+    Proposal proposal =
+        shared_rows(request, kernels::kClusterBlock, parts, kernels::gathered_capacity(request.problem.k));
     if (!proposal.feasible) return proposal;
-    const double share = parts == 1 ? 1 : cost::kClusterOccupancy;
-    const std::int64_t resident = std::max<std::int64_t>(1, static_cast<std::int64_t>(device.num_sms * share) / parts);
+    const std::int64_t resident =
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(device.num_sms * cost::kClusterOccupancy) / parts);
     proposal.cluster_size = parts;
     proposal.grid = static_cast<std::int32_t>(std::min(request.problem.num_rows, resident) * parts);
     set_cost(cost::launch_cost(device, cost::kClusterPart, request.problem.num_rows,
@@ -223,8 +216,8 @@ Proposal kv_split(const Request& request) {
   const Problem& problem = request.problem;
   if (is_cpu(request)) return refuse("the device is a CPU");
   if (request.policy.sample.view == View::kNone) return refuse("this mapping samples, and policy.sample.view is none");
-  return cheapest_split(request, 2, kernels::kMaxParts, [&](std::int32_t parts) {
-    Proposal proposal = shared_rows(request, kernels::kSplitBlock, parts);
+  return cheapest_split(request, kernels::kMaxParts, [&](std::int32_t parts) {
+    Proposal proposal = shared_rows(request, kernels::kSplitBlock, parts, 0);
     if (!proposal.feasible) return proposal;
     // In this order: num_rows may be too large to multiply.
     const auto most =
@@ -333,9 +326,9 @@ Status make_plan(const Problem& problem, const DeviceInfo& device, const PlanOpt
     if (!status.ok()) return status;
   }
   if (const std::int32_t parts = options.ctas_per_row;
-      parts < 0 || parts > kernels::kMaxParts || (parts & (parts - 1)) != 0) {
-    return Status::error(StatusCode::kInvalidArgument, "ctas_per_row = %d: must be 0 or a power of two up to %d", parts,
-                         kernels::kMaxParts);
+      parts != 0 && (parts < 2 || parts > kernels::kMaxParts || (parts & (parts - 1)) != 0)) {
+    return Status::error(StatusCode::kInvalidArgument, "ctas_per_row = %d: must be 0 or a power of two from 2 to %d",
+                         parts, kernels::kMaxParts);
   }
 
   Plan result;

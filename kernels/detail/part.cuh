@@ -41,14 +41,12 @@ template <class Group>
 struct PartCta {
   CandidateBuffer buffer;
   StagedScan<Group> scan;
-
   Solo::Meeting meeting;
   BestStage best;  // in the stages, once they have been scanned
 
-  // `gathers`: the candidates of others come to this CTA or one like it, by `arrivals` arrivals. If not, there is more
-  // room for its own.
-  __device__ PartCta(const Group& group, int capacity, int k, bool gathers, int arrivals)
-      : buffer(part_buffer(gathers ? capacity : capacity + kernels::gathered_capacity(k))),
+  // `capacity`: of the CTA's own candidates. Behind them those of others may come, by `arrivals` arrivals.
+  __device__ PartCta(const Group& group, int capacity, int k, int arrivals)
+      : buffer(part_buffer(capacity)),
         scan(shared_memory(), reinterpret_cast<Barrier*>(shared_memory() + kStageTotal)),
         meeting{buffer.candidates + buffer.capacity,
                 reinterpret_cast<Barrier*>(shared_memory() + kStageTotal) + kernels::kStagedStages},
@@ -58,8 +56,8 @@ struct PartCta {
     scan.init();
   }
 
-  // Starts `part` of row `index` on its way and proposes the row's boundary meanwhile; `full` is the view of a row that is as
-  // long as the matrix is wide. Ends with a barrier.
+  // Starts `part` of row `index` on its way and proposes the row's boundary meanwhile; `full` is the view of a row that
+  // is as long as the matrix is wide. Ends with a barrier.
   template <View kView>
   __device__ __forceinline__ Boundary start(const Group& group, std::int64_t index, const Row& row, const Row& part,
                                             const GroupView& full, const Policy& policy,

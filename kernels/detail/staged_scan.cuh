@@ -12,8 +12,9 @@
 #include "kernels/detail/scan.cuh"
 #include "kernels/kernels.h"
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 namespace hpctopk::detail {
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 template <class Group>
 class StagedScan {
@@ -146,7 +147,8 @@ class StagedScan {
   unsigned passed_ = 0;  // stages of all parts before
 };
 
-}  // namespace hpctopk::detail
 #endif
+
+}  // namespace hpctopk::detail
 
 #endif  // HPCTOPK_KERNELS_DETAIL_STAGED_SCAN_CUH_

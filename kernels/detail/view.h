@@ -125,25 +125,20 @@ HPCTOPK_HOST_DEVICE GroupView group_view(const SamplePolicy& policy, std::int32_
   return view;
 }
 
-// Samples that a group takes at most where it reads them all at once.
-inline constexpr int kRegisterSamples = 8192;
+// Samples that a group takes at most where it keeps them in registers.
+inline constexpr std::int32_t kRegisterSamples = 8192;
 
+// The same for a group that keeps its sample in registers.
 HPCTOPK_HOST_DEVICE GroupView register_view(SamplePolicy policy, std::int32_t length, std::int32_t quads,
                                             std::int32_t k, std::int32_t threads) {
   if (policy.max_samples > kRegisterSamples) policy.max_samples = kRegisterSamples;
   return group_view(policy, length, quads, k, threads);
 }
 
-// The view of a full row: as long as the matrix is wide, beginning where a quad does.
+// Of a full row: as long as the matrix is wide, beginning where a quad does.
 inline GroupView full_view(const Plan& plan, std::int32_t threads) {
   const auto columns = static_cast<std::int32_t>(plan.problem.num_columns);
   return register_view(plan.policy.sample, columns, columns / 4, plan.problem.k, threads);
-}
-
-// The view of a row, given that of a full one.
-HPCTOPK_HOST_DEVICE GroupView view_of(std::int32_t length, std::int32_t quads, const GroupView& full,
-                                      const SamplePolicy& policy, std::int32_t k, std::int32_t threads) {
-  return length == full.length && quads == full.quads ? full : register_view(policy, length, quads, k, threads);
 }
 
 }  // namespace hpctopk::detail

@@ -208,11 +208,11 @@ TEST(Fuzz, PlansAreSoundOrRefused) {
     PlanOptions options;
     if (chance(rng, 0.6)) options.kernel = static_cast<Kernel>(uniform(rng, 0, kNumKernels - 1));
     if (chance(rng, 0.7)) options.policy = &policy;
-    if (chance(rng, 0.3)) options.ctas_per_row = 1 << uniform(rng, 0, 7);
+    if (chance(rng, 0.3)) options.ctas_per_row = 2 << uniform(rng, 0, 6);
     if (chance(rng, 0.02)) {
       legal = false;
-      const std::int32_t bad[] = {-1, 3, 130, 256};
-      options.ctas_per_row = bad[uniform(rng, 0, 3)];
+      const std::int32_t bad[] = {-1, 1, 3, 130, 256};
+      options.ctas_per_row = bad[uniform(rng, 0, 4)];
     }
 
     Plan plan;

@@ -88,19 +88,18 @@ void expect_sound_gpu_plan(const Plan& plan, const Problem& p, const DeviceInfo&
   ASSERT_LE(plan.block, 1024);
   ASSERT_EQ(plan.block % 32, 0);
   const bool shares_rows = plan.kernel == Kernel::kKvSplit || plan.kernel == Kernel::kCluster;
-  ASSERT_GE(plan.ctas_per_row, plan.kernel == Kernel::kKvSplit ? 2 : 1);
-  ASSERT_TRUE(plan.ctas_per_row == 1 || shares_rows);
+  ASSERT_EQ(plan.ctas_per_row > 1, shares_rows);
   ASSERT_LE(plan.ctas_per_row, kernels::kMaxParts);
   ASSERT_EQ(plan.cluster_size, plan.kernel == Kernel::kCluster ? plan.ctas_per_row : 1);
   ASSERT_EQ(plan.grid % plan.cluster_size, 0);
   ASSERT_GE(plan.cluster_size, 1);
   ASSERT_LE(plan.cluster_size, device.max_cluster_size);
   if (plan.stages > 0) {
+    const std::int32_t gathered = plan.kernel == Kernel::kCluster ? kernels::gathered_capacity(p.k) : 0;
     ASSERT_TRUE(plan.kernel == Kernel::kPersistent || shares_rows);
     ASSERT_GE(device.compute_capability, 90);
-    ASSERT_GE(plan.candidate_capacity, p.k + (shares_rows ? kernels::kMinStagedRoom : kernels::kMinRingRoom));
-    ASSERT_EQ(plan.shared_bytes, shares_rows ? kernels::staged_shared_bytes(plan.candidate_capacity, p.k)
-                                             : kernels::ring_shared_bytes(plan.candidate_capacity));
+    ASSERT_GE(plan.candidate_capacity, p.k + kernels::kMinStagedRoom + gathered);
+    ASSERT_EQ(plan.shared_bytes, kernels::staged_shared_bytes(plan.candidate_capacity));
   } else {
     ASSERT_GE(plan.candidate_capacity, p.k + kernels::kMinRound);
     ASSERT_LE(plan.candidate_capacity, p.k + kernels::kFullRound);
@@ -178,24 +177,24 @@ TEST(MakePlan, SharesARowAmongAsManyCtasAsAsked) {
   Plan plan;
   for (const auto& [kernel, most] : {std::pair{Kernel::kCluster, 16}, std::pair{Kernel::kKvSplit, 128}}) {
     options.kernel = kernel;
-    for (int parts = kernel == Kernel::kCluster ? 1 : 2; parts <= most; parts *= 2) {
+    for (int parts = 2; parts <= most; parts *= 2) {
       options.ctas_per_row = parts;
-      ASSERT_TRUE(make_plan(problem(4, 131072, 0, 2048), named("h200"), options, &plan).ok());
+      ASSERT_TRUE(make_plan(problem(2, 131072, 0, 2048), named("h200"), options, &plan).ok());
       EXPECT_EQ(plan.ctas_per_row, parts);
     }
-    for (int parts : {-1, 3, 256}) {
+    for (int parts : {-1, 1, 3, 256}) {
       options.ctas_per_row = parts;
       const Status status = make_plan(problem(4, 131072, 0, 2048), named("h200"), options, &plan);
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
       EXPECT_EQ(status.message(),
-                std::string("ctas_per_row = ") + std::to_string(parts) + ": must be 0 or a power of two up to 128");
+                std::string("ctas_per_row = ") + std::to_string(parts) + ": must be 0 or a power of two from 2 to 128");
     }
   }
   options.kernel = Kernel::kCluster;
   options.ctas_per_row = 32;
   const Status status = make_plan(problem(4, 131072, 0, 2048), named("h200"), options, &plan);
   EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-  EXPECT_STREQ(status.message(), "kernel = cluster: ctas_per_row = 32: must be from 1 to 16 here");
+  EXPECT_STREQ(status.message(), "kernel = cluster: ctas_per_row = 32: must be at most 16 here");
 }
 
 TEST(MakePlan, ServesEveryGpuWithOneCtaARow) {
@@ -262,14 +261,14 @@ TEST(MakePlan, PrefersRowLocalForShortRowsAndPersistentForLong) {
   }
 }
 
-TEST(MakePlan, PersistentStreamsThroughARingOneCtaAnSm) {
+TEST(MakePlan, PersistentOnBulkCopiesHasOneCtaAnSm) {
   PlanOptions options;
   options.kernel = Kernel::kPersistent;
   Plan plan;
   ASSERT_TRUE(make_plan(problem(8192, 1048576, 0, 2048), named("h200"), options, &plan).ok());
   EXPECT_EQ(plan.grid, 132);
-  EXPECT_EQ(plan.stages, kernels::kRingStages);
-  EXPECT_EQ(plan.block, kernels::kRingBlock);
+  EXPECT_EQ(plan.stages, kernels::kStagedStages);
+  EXPECT_EQ(plan.block, kernels::kPersistentBlock);
   for (const char* device : {"a100", "rtx5090"}) {  // no bulk copies; no room for the stages
     ASSERT_TRUE(make_plan(problem(8192, 1048576, 0, 2048), named(device), options, &plan).ok());
     EXPECT_EQ(plan.stages, 0) << device;
@@ -358,7 +357,7 @@ TEST(MakePlan, RefusesADeviceItCannotUse) {
   device = named("h200");
   device.shared_memory_per_block = 40 * 1024;
   expect_refused(p, device, {}, StatusCode::kUnsupported,
-                 "kernel = auto: k = 2048 needs 41984 bytes of shared memory a block, the device has 40960");
+                 "kernel = auto: k = 2048 needs 42496 bytes of shared memory a block, the device has 40960");
   expect_refused(p, DeviceInfo{}, {}, StatusCode::kInvalidArgument, "device.num_sms = 0: must be at least 1");
 }
 
