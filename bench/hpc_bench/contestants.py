@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -52,12 +52,22 @@ def ours_name(policy: str, kernel: str, ctas_per_row: int) -> str:
     return " ".join(words)
 
 
-def ours(native: Any, policy: str, kernel: str, ctas_per_row: int) -> Contestant:
+def ours(
+    native: Any,
+    policy: str,
+    kernel: str,
+    ctas_per_row: int,
+    *,
+    name: str | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> Contestant:
     """The library with a policy ("default" or "paper"), a kernel ("auto": the planner's) and CTAs a row (0: likewise).
 
     Args:
         native: the module hpc._bench.
         policy, kernel, ctas_per_row: as the options of that name.
+        name: starts with "hpc"; None: `ours_name`.
+        changes: fields of the policy by their names in the header, enumerations as text: {"view": "none"}.
     """
 
     def prepare(calls: Sequence[Call]) -> Prepared:
@@ -70,6 +80,7 @@ def ours(native: Any, policy: str, kernel: str, ctas_per_row: int) -> Contestant
                 k,
                 kernel=kernel,
                 policy=policy,
+                changes=dict(changes or {}),
                 ctas_per_row=ctas_per_row,
                 device=device.index,
             )
@@ -97,4 +108,4 @@ def ours(native: Any, policy: str, kernel: str, ctas_per_row: int) -> Contestant
         runs = [partial(launch, call, torch.empty(rows, k, dtype=torch.int32, device=device)) for call in calls]
         return Prepared(list(runs), selection.describe(), count)
 
-    return Contestant(ours_name(policy, kernel, ctas_per_row), True, prepare)
+    return Contestant(name or ours_name(policy, kernel, ctas_per_row), True, prepare)

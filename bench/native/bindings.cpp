@@ -38,14 +38,48 @@ T* pointer(Address address) {
 
 cudaStream_t stream_of(Address stream) { return reinterpret_cast<cudaStream_t>(stream); }
 
+// A keyword of `changes` and the field of a policy that it sets.
+template <typename Field>
+void change(const py::dict& changes, const char* name, Field* field) {
+  if (changes.contains(name)) *field = changes[name].cast<Field>();
+}
+
+// The same for a field whose values have names, in the order of the enumeration.
+template <typename Field>
+void change(const py::dict& changes, const char* name, const std::vector<std::string>& values, Field* field) {
+  if (!changes.contains(name)) return;
+  const auto wanted = changes[name].cast<std::string>();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i] != wanted) continue;
+    *field = static_cast<Field>(i);
+    return;
+  }
+  throw py::value_error("policy." + std::string(name) + " = " + wanted + ": has no such value");
+}
+
+// "default" or "paper" with fields of its own: {"view": "strided", "stride": 64, "rescue_margin": 1.5}. make_plan()
+// checks their ranges.
+hpctopk::Policy make_policy(const std::string& base, const py::dict& changes) {
+  if (base != "default" && base != "paper") throw py::value_error("policy = " + base + ": must be default or paper");
+  hpctopk::Policy policy = base == "paper" ? hpctopk::paper_policy() : hpctopk::default_policy();
+  change(changes, "view", {"none", "strided", "hashed"}, &policy.sample.view);
+  change(changes, "stride", &policy.sample.stride);
+  change(changes, "max_samples", &policy.sample.max_samples);
+  change(changes, "chunk", &policy.sample.chunk);
+  change(changes, "rank_margin", &policy.sample.rank_margin);
+  change(changes, "rescue_margin", &policy.sample.rescue_margin);
+  change(changes, "sigmas", &policy.sample.sigmas);
+  change(changes, "digits", {"fixed", "normalised"}, &policy.digits);
+  change(changes, "pipeline", {"loads", "bulk"}, &policy.pipeline);
+  return policy;
+}
+
 // A plan and its launches.
 class Selection {
  public:
   Selection(std::int64_t num_rows, std::int64_t num_columns, std::int64_t row_stride, std::int32_t k,
-            const std::string& kernel, const std::string& policy, std::int32_t ctas_per_row, int device) {
-    if (policy != "default" && policy != "paper") {
-      throw py::value_error("policy = " + policy + ": must be default or paper");
-    }
+            const std::string& kernel, const std::string& policy, const py::dict& changes, std::int32_t ctas_per_row,
+            int device) {
     hpctopk::Problem problem;
     problem.num_rows = num_rows;
     problem.num_columns = num_columns;
@@ -53,7 +87,7 @@ class Selection {
     problem.k = k;
     hpctopk::DeviceInfo info;
     require(hpctopk::query_device(device, &info));
-    const hpctopk::Policy wanted = policy == "paper" ? hpctopk::paper_policy() : hpctopk::default_policy();
+    const hpctopk::Policy wanted = make_policy(policy, changes);
     hpctopk::PlanOptions options;
     require(hpctopk::parse_kernel(kernel.c_str(), &options.kernel));
     options.policy = &wanted;
@@ -165,9 +199,10 @@ PYBIND11_MODULE(_bench, module) {
   module.doc() = "What `hpc bench` runs on the GPU: see bench/README.md.";
   py::class_<Selection>(module, "Selection")
       .def(py::init<std::int64_t, std::int64_t, std::int64_t, std::int32_t, const std::string&, const std::string&,
-                    std::int32_t, int>(),
+                    const py::dict&, std::int32_t, int>(),
            py::arg("num_rows"), py::arg("num_columns"), py::arg("row_stride"), py::arg("k"), py::kw_only(),
-           py::arg("kernel"), py::arg("policy"), py::arg("ctas_per_row"), py::arg("device"))
+           py::arg("kernel"), py::arg("policy"), py::arg("changes") = py::dict(), py::arg("ctas_per_row"),
+           py::arg("device"))
       .def("launch", &Selection::launch, py::kw_only(), py::arg("scores"), py::arg("lengths"), py::arg("out"),
            py::arg("workspace"), py::arg("workspace_bytes"), py::arg("statistics"), py::arg("stream"))
       .def_property_readonly("workspace_bytes", &Selection::workspace_bytes)
