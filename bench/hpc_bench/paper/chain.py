@@ -210,6 +210,7 @@ def _draw(outcome: Outcome) -> Figure:
             bars += [("paper: SGLang, H20", before, chain_before, figures.PAPER)]
         for row, label in enumerate(("selection", "score and select")):
             axis = axes[row][column]
+            axis.grid(False)
             for y, (_, *both, paint) in enumerate(bars):
                 value = both[row]
                 axis.barh(y, value, color=paint, label="paper" if paint == figures.PAPER else "here")

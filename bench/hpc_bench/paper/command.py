@@ -358,10 +358,8 @@ def draw_command(results: Path, out: Path, page: Path) -> int:
     from . import page as pages
     from .registry import EXPERIMENTS
 
+    _folder("--out", out if out.exists() else out.parent)
     found = pages.outcomes(EXPERIMENTS, _folder("--results", results))
-    _folder("--out", out.parent)
-    if out.exists():
-        _folder("--out", out)
     for path in pages.draw(EXPERIMENTS, found, out):
         click.echo(f"wrote {path}")
     pages.refresh(page, EXPERIMENTS, found, out, results)

@@ -15,13 +15,14 @@ from .experiment import Experiment, Outcome
 
 PAPER = "#7b2d8b"
 LIGHT = "#e4e7eb"
+LEAST_WIDTH = 8.5  # inches, room for a title
 
 
 def panels(
     outcome: Outcome, rows: int, columns: int, size: tuple[float, float] = (4.2, 3.2)
 ) -> tuple[Figure, list[list[Axes]]]:
     """A figure of rows x columns axes, with the origin of its records at the foot. `finish` adds title and legend."""
-    figure = Figure(figsize=(size[0] * columns, size[1] * rows + 1.0), layout="constrained")
+    figure = Figure(figsize=(max(LEAST_WIDTH, size[0] * columns), size[1] * rows + 1.0), layout="constrained")
     figure.supxlabel(origin(outcome), x=0.01, ha="left", fontsize=7, color="#52606d")
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis in axes.ravel():

@@ -104,7 +104,8 @@ def _draw_operator(outcome: Outcome) -> Figure:
                     np.full(len(values), x), values, ".", color=figures.colour(c), label=name if x == 0 else None
                 )
         speed.axhline(1, color=INK, linewidth=0.7)
-        speed.set_ylim(bottom=0)
+        shown = [value for over in ("", "hpc paper") for value in _speeds(outcome, source, over=over)]
+        speed.set_ylim(0, 1.1 * max([1.8, *shown]))
         reach.set_ylim(0, 1.1)
         for axis in (speed, reach):
             figures.categories(axis, [short(width) for width in widths], "N, columns; a point for each M")
@@ -126,6 +127,7 @@ def _operator_table(outcome: Outcome) -> Table:
     for label, paper, over in (
         ("all, geometric mean: than the best peer", f"{PAPER_OPERATOR_MEAN} x", ""),
         ("... than the paper's policy, here", "-", "hpc paper"),
+        *((f"... than {name}", "-", name) for name in outcome.values("contestant") if not name.startswith("hpc")),
     ):
         found = [_speeds(outcome, s, over=over) for s in sources]
         rows.append((label, paper, *(f"{mean(values):.2f} x" if values else "not timed" for values in found)))
@@ -200,6 +202,7 @@ def _draw_traces(outcome: Outcome) -> Figure:
                     ("paper: HPC-Ops, H20", own, None, figures.PAPER),
                     ("paper: best peer, H20", peer, None, figures.PAPER),
                 ]
+            axis.grid(False)
             for y, (_, ms, last, paint) in enumerate(bars):
                 if ms is None:
                     axis.text(0, y, " not right in every call", va="center", fontsize=7)
@@ -390,9 +393,9 @@ def _picked(outcome: Outcome, source: str) -> list[tuple[int, int, str, float]]:
 def _draw_crossover(outcome: Outcome) -> Figure:
     sources = outcome.values("source")
     ms, ns = sorted(outcome.values("rows")), sorted(outcome.values("columns"))
-    figure, (axes,) = figures.panels(outcome, 1, len(sources), (0.75 * len(ns) + 1.6, 0.5 * len(ms) + 1.2))
+    figure, axes = figures.panels(outcome, len(sources), 1, (0.95 * len(ns) + 1.2, 0.5 * len(ms) + 0.9))
     limits = Normalize(-2, 2)
-    for axis, source in zip(axes, sources, strict=True):
+    for (axis,), source in zip(axes, sources, strict=True):
         axis.grid(False)
         places = np.full((len(ms), len(ns)), np.nan)
         picked = {(m, n): (kernel, ratio) for m, n, kernel, ratio in _picked(outcome, source)}
@@ -404,17 +407,17 @@ def _draw_crossover(outcome: Outcome) -> Figure:
                 best = min(found for found in (sampled, exact, (np.inf, "")) if found)
                 text = best[1]
                 if (m, n) in picked and picked[m, n][1] > 1.05:
-                    text += f"\n({picked[m, n][0]},\n{picked[m, n][1]:.2f} x)"
-                axis.text(x, y, text, ha="center", va="center", fontsize=5.5, color=INK)
+                    text += f"\n({picked[m, n][0]} {picked[m, n][1]:.2f} x)"
+                axis.text(x, y, text, ha="center", va="center", fontsize=6.5, color=INK)
         axis.imshow(places, cmap="RdBu", norm=limits, aspect="auto", alpha=0.7)
         axis.set_xticks(range(len(ns)), [short(n) for n in ns])
         axis.set_yticks(range(len(ms)), [str(m) for m in ms])
         axis.set_xlabel("N, columns")
         axis.set_ylabel("M, rows")
-        axis.set_title(f"{source}: fastest mapping (planner's, where > 1.05 x slower)")
+        axis.set_title(f"{source}: fastest mapping; in brackets the planner's, where it takes over 1.05 x the time")
     for value, label in ((-1, "direct exact faster (2 x)"), (1, "sampled faster (2 x)")):
-        axes[0].plot([], [], "s", color=colormaps["RdBu"](limits(value)), alpha=0.7, label=label)
-    return figures.finish(figure, [axes], "Sampled against direct exact over M and N (section 6.4)")
+        axes[0][0].plot([], [], "s", color=colormaps["RdBu"](limits(value)), alpha=0.7, label=label)
+    return figures.finish(figure, axes, "Sampled against direct exact over M and N (section 6.4)")
 
 
 def _crossover_table(outcome: Outcome) -> Table:

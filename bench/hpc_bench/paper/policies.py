@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -88,6 +89,7 @@ def _count(
         counts: Counts = defaultdict(list)
         for scores, valid, done in source.batches(setup, lengths, numbers):
             ordered = ranks.ascending(scores)
+            length = torch.from_numpy(valid).to(setup.device)[:, None, None]
             for v, (view, rule) in enumerate(views):
                 if view.chunk == 1:
                     wanted = rule(10**6, view.stride * 10**6, setup.k)  # of the stride alone, as equation 10 has it
@@ -95,7 +97,7 @@ def _count(
                 else:
                     by_row = [rule(view.samples(size), size, setup.k) for size in valid.tolist()]
                     values = ranks.hashed(scores, valid, SEEDS, (view.stride, view.chunk, view.most), by_row)
-                reached = ranks.count_at_least(ordered, values).double() / setup.k
+                reached = ranks.count_at_least(ordered, values).minimum(length).double() / setup.k
                 counts[v].append(reached.reshape(-1, values.shape[2]).cpu().numpy())
             advance((number + done) / len(steps))
         found.append((tokens, lengths.size, counts))

@@ -103,15 +103,16 @@ def hashed(
         lengths: int32 [R].
         seeds: how many views of each row.
         view: (stride, chunk, most samples).
-        ranks: of each row.
+        ranks: of each row. -infinity where a view has fewer samples.
     """
     found = []
     for number, (row, length, wanted) in enumerate(zip(scores, lengths.tolist(), ranks, strict=True)):
         seed = torch.arange(seeds, device=scores.device) + number * seeds
         sample = row[hashed_columns(length, view[0], view[1], seed, view[2])]
-        best = sample.topk(min(max(wanted), sample.shape[1]), dim=1).values
-        best = torch.nn.functional.pad(best, (0, max(wanted) - best.shape[1]), value=-torch.inf)
-        found.append(best[:, torch.tensor(wanted, device=scores.device) - 1])
+        most = max(1, *wanted)
+        best = sample.topk(min(most, sample.shape[1]), dim=1).values
+        best = torch.nn.functional.pad(best, (0, most - best.shape[1]), value=-torch.inf)
+        found.append(best[:, torch.tensor(wanted, device=scores.device).clamp(min=1) - 1])
     return torch.stack(found)
 
 
