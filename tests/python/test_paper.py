@@ -430,7 +430,7 @@ def made_up_gpu(monkeypatch):
 
         return contestants.Contestant(name or contestants.ours_name(policy, kernel, ctas_per_row), True, prepare)
 
-    small_trace = partial(trace, step=500, budget_bytes=4 * 1400 * 100)
+    small_trace = partial(trace, step=500, budget_bytes=4 * 700 * 120)
     monkeypatch.setattr(bench_cli, "_require_gpu", lambda: (None, CPU))
     monkeypatch.setattr("hpc_bench.timer.Timer", Stopwatch)
     monkeypatch.setattr("hpc_bench.provenance.device", lambda native, index: {"device": "none"})
@@ -440,8 +440,8 @@ def made_up_gpu(monkeypatch):
     monkeypatch.setattr(latency, "trace", small_trace)
     monkeypatch.setattr(paper_scores, "trace", small_trace)
     grids._trace.cache_clear()
-    monkeypatch.setattr(paper_scores, "TRACE_TOKENS", (1100, 1300))
-    monkeypatch.setattr(latency, "PAPER_TRACES", {1100: (2.0, 1.0), 1300: (3.0, 2.0)})
+    monkeypatch.setattr(paper_scores, "TRACE_TOKENS", (600, 700))
+    monkeypatch.setattr(latency, "PAPER_TRACES", {600: (2.0, 1.0), 700: (3.0, 2.0)})
     monkeypatch.setattr(latency, "OPERATOR_GRID", ((2, 1024), (3, 2048)))
     monkeypatch.setattr(latency, "CROSSOVER_ROWS", (1, 2))
     monkeypatch.setattr(latency, "CROSSOVER_COLUMNS", (512, 1024))
@@ -467,12 +467,12 @@ def test_timed_experiments(paper, made_up_gpu, tmp_path):
     operator = found["operator"]
     assert operator.values("contestant") == ["hpc", "hpc paper", "torch.topk"]
     assert len(operator.records) == 6
-    assert [len(found["traces"].select(tokens=tokens, contestant="hpc")) for tokens in (1100, 1300)] == [
-        len(trace(tokens, 500, 4 * 1400 * 100)) for tokens in (1100, 1300)
+    assert [len(found["traces"].select(tokens=tokens, contestant="hpc")) for tokens in (600, 700)] == [
+        len(trace(tokens, 500, 4 * 700 * 120)) for tokens in (600, 700)
     ]
     margins = found["margin"].select(part="time", contestant="hpc paper, margin 1.25")
     assert {r["margin"] for r in margins} == {1.25}
-    assert {r["tokens"] for r in margins} == {1100, 1300}
+    assert {r["tokens"] for r in margins} == {600, 700}
     assert found["margin"].select(part="rate")
     assert len(found["stride"].values("contestant", part="time")) == 2 * 5 + 2
     assert found["mechanism"].values("contestant") == list(latency.MECHANISM)
@@ -489,9 +489,9 @@ def test_quick_takes_a_call_for_each_step(paper, made_up_gpu, tmp_path):
     assert code == 0, err
     outcome = experiment.load(tmp_path / "paper/traces.json")
     assert outcome.settings["sources"] == ["indexer"]
-    for tokens in (1100, 1300):
+    for tokens in (600, 700):
         calls = outcome.select(tokens=tokens, contestant="hpc")
-        assert [r["columns"] for r in calls] == [500, 1000, tokens]
+        assert [r["columns"] for r in calls] == [500, tokens]
         assert sum(r["weight"] * r["rows"] for r in calls) == pytest.approx(tokens)
 
 
