@@ -255,12 +255,15 @@ def test_a_period_aliases_with_the_stride_only(monkeypatch):
 # The score producer, the counters of ncu
 
 
-def test_the_producer_makes_the_scores_of_an_indexer(monkeypatch):
+@pytest.mark.parametrize("fp8", [False, True])
+def test_the_producer_makes_the_scores_of_an_indexer(monkeypatch, fp8):
+    monkeypatch.setattr(chain, "has_fp8", lambda device: fp8)
     monkeypatch.setattr(chain, "BLOCK_ROWS", 2)
     monkeypatch.setattr(chain, "BLOCK_COLUMNS", 96)
     producer = chain.make_producer(5, 250, 0, CPU, heads=4)
     producer.run()
     assert producer.scores.shape == (5, 256)
+    assert producer.keys.dtype is (torch.float8_e4m3fn if fp8 else torch.bfloat16)
     products = torch.einsum("mhd,nd->mhn", producer.queries.float(), producer.keys.float()).relu()
     expected = torch.einsum("mh,mhn->mn", producer.weights[:, 0].float(), products)
     assert torch.allclose(producer.scores, expected, atol=0.05, rtol=0.02)
