@@ -23,6 +23,8 @@ from hpc import _core
 from hpc._files import FileError, require_different, require_writable
 
 from . import grids, planner_table, provenance, report, summary
+from .default_command import DefaultCommandGroup
+from .paper.command import Tools, paper
 
 if TYPE_CHECKING:
     import torch
@@ -40,21 +42,6 @@ def numbers(text: str) -> tuple[int, ...]:
     return tuple(int(word[1]) << {"": 0, "K": 10, "M": 20}[word[2]] for word in words if word)
 
 
-class _Bench(click.Group):
-    """Takes the name of a command, else measures, so that `hpc bench prefill --out FILE` needs none."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] in self.commands:
-            return super().resolve_command(ctx, args)
-        return "measure", measure, args
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        measure.format_options(ctx, formatter)
-        self.format_commands(ctx, formatter)
-
-
 _HELP = """Time the selection on a GPU beside the paper's policy and other selectors, and draw what was measured.
 
 \b
@@ -68,11 +55,13 @@ Examples:
   hpc bench plot run.json --out pictures
   hpc bench decode --candidates --peers none --out run.json
   hpc bench table run.json --device-like h200 --out bench/results/planner_h200.json
+  hpc bench paper all --quick
 """.format(grids="\n".join(f"  {name:<8} {description}" for name, description in grids.GRIDS.items()))
 
 
 @click.group(
-    cls=_Bench,
+    cls=DefaultCommandGroup,
+    default="measure",
     help=_HELP,
     context_settings={
         "help_option_names": ["-h", "--help"],
@@ -80,13 +69,17 @@ Examples:
         "ignore_unknown_options": True,  # they are those of `measure`
     },
     options_metavar="",
-    subcommand_metavar="GRID... --out FILE.json [OPTIONS] | plot FILE.json --out DIR | "
+    subcommand_metavar="GRID... --out FILE.json [OPTIONS] | plot FILE.json --out DIR | paper NAME... | "
     "table FILE.json... --device-like NAME --out TABLE.json",
     epilog="Exit code: 0; 1 where a result of ours is not exact, failed, or a value family costs more than "
     f"{grids.CLIFF_LIMIT} times normal rows; 2 where an argument breaks a rule or there is no GPU.",
 )
-def bench() -> None:
-    pass
+@click.pass_context
+def bench(context: click.Context) -> None:
+    context.obj = Tools(lambda: _require_gpu(), _wanted_peers, _installed)
+
+
+bench.add_command(paper)
 
 
 @bench.command(hidden=True)

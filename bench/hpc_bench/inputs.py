@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from peers import Call
 from workloads import generate
 
@@ -34,6 +35,10 @@ class Inputs:
     valid_bytes: int
 
 
+# Writes scores [M, N] for rows of these lengths, of a cell and a seed, and returns the lengths, which it may shorten.
+Fill = Callable[[torch.Tensor, NDArray[np.int32], Cell, int], NDArray[np.int32]]
+
+
 def row_stride(columns: int) -> int:
     """Elements between the rows of a matrix of so many columns."""
     return -(-columns // ALIGNMENT) * ALIGNMENT
@@ -51,21 +56,25 @@ def count(cell: Cell, launches: int, *, warm: bool) -> int:
     return max(1, min(launches, -(-ROTATED_BYTES // matrix_bytes(cell))))
 
 
-def make(cell: Cell, inputs: int, seed: int, device: torch.device) -> Inputs:
-    """Generate `inputs` buffers. Scores at and past a row's length become -infinity."""
-    stride = row_stride(cell.columns)
-    rows = inputs * cell.rows
-    distinct = min(rows, max(1, GENERATED_BYTES // (4 * cell.columns)))
+def fill_generated(scores: torch.Tensor, lengths: NDArray[np.int32], cell: Cell, seed: int) -> NDArray[np.int32]:
+    """A Fill with rows of the cell's workload; beyond GENERATED_BYTES they repeat."""
+    distinct = min(scores.shape[0], max(1, GENERATED_BYTES // (4 * cell.columns)))
     generated, shortened = generate(cell.workload, distinct, cell.columns, seed, k=cell.k)
-    lengths = np.minimum(np.tile(lengths_of(cell, seed), inputs), np.resize(shortened, rows))
-
-    scores = torch.empty(rows, stride, dtype=torch.float32, device=device)[:, : cell.columns]
-    on_device = torch.from_numpy(generated).to(device)
-    for begin in range(0, rows, distinct):
+    on_device = torch.from_numpy(generated).to(scores.device)
+    for begin in range(0, scores.shape[0], distinct):
         block = scores[begin : begin + distinct]
         block.copy_(on_device[: block.shape[0]])
+    return np.minimum(lengths, np.resize(shortened, lengths.size))
+
+
+def make(cell: Cell, inputs: int, seed: int, device: torch.device, fill: Fill = fill_generated) -> Inputs:
+    """Make `inputs` buffers. Scores at and past a row's length become -infinity."""
+    stride = row_stride(cell.columns)
+    rows = inputs * cell.rows
+    scores = torch.empty(rows, stride, dtype=torch.float32, device=device)[:, : cell.columns]
+    lengths = fill(scores, np.tile(lengths_of(cell, seed), inputs), cell, seed)
     length = torch.from_numpy(lengths).to(device)
-    _mask(scores, length)
+    mask(scores, length)
     calls = [
         Call(scores[begin : begin + cell.rows], length[begin : begin + cell.rows].clone(), cell.k)  # aligned
         for begin in range(0, rows, cell.rows)
@@ -73,7 +82,8 @@ def make(cell: Cell, inputs: int, seed: int, device: torch.device) -> Inputs:
     return Inputs(calls, stride, 4 * int(lengths.sum(dtype=np.int64)) // inputs)
 
 
-def _mask(scores: torch.Tensor, lengths: torch.Tensor) -> None:
+def mask(scores: torch.Tensor, lengths: torch.Tensor) -> None:
+    """Put -infinity at and past each row's length: float32 [M, N], integers [M]."""
     column = torch.arange(scores.shape[1], device=scores.device)
     at_once = max(1, MASKED_AT_ONCE // scores.shape[1])
     for begin in range(0, scores.shape[0], at_once):

@@ -107,7 +107,7 @@ def _grid_of_axes(report: Report, title: str, panels: int, width: float, height:
     return figure, axes[:panels]
 
 
-def _short(number: int) -> str:
+def short(number: int) -> str:
     """131072 as 128K."""
     for unit, size in (("M", 1 << 20), ("K", 1 << 10)):
         if number >= size and number % size == 0:
@@ -173,7 +173,7 @@ def _heat_maps(
             panel.text(x, y, f"{found:.2f}", ha="center", va="center", fontsize=7, color="white" if dark else INK)
         panel.imshow(places, cmap=colours, norm=limits, aspect="auto")
         panel.set_facecolor("#e4e7eb")
-        panel.set_xticks(range(len(ns)), [_short(n) for n in ns])
+        panel.set_xticks(range(len(ns)), [short(n) for n in ns])
         panel.set_yticks(range(len(ms)), [str(m) for m in ms])
         panel.set_xlabel("N, columns")
         panel.set_ylabel("M, rows")
@@ -206,7 +206,7 @@ def _latency(report: Report, results: list[Result], names: Sequence[str], title:
         panel.set_yscale("log")
         fastest = min((us for r in row for n in names if (us := r.right_us(n)) is not None), default=1.0)
         panel.set_ylim(bottom=fastest / 2)
-        panel.set_xticks([r.columns for r in row], [_short(r.columns) for r in row], minor=False)
+        panel.set_xticks([r.columns for r in row], [short(r.columns) for r in row], minor=False)
         panel.minorticks_off()
         panel.tick_params(axis="x", labelsize=7)
         panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -243,7 +243,7 @@ def _cliffs(report: Report, results: list[Result], names: Sequence[str], title: 
                 [cost for _, cost in bars],
                 width * 0.9,
                 color=COLOURS[s % len(COLOURS)],
-                label=f"{m} x {_short(n)}",
+                label=f"{m} x {short(n)}",
             )
         for result in results:
             word = _absence(result, name)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shlex
 import subprocess
@@ -51,6 +52,16 @@ def software(revision: str | None, arguments: list[str]) -> dict[str, Any]:
         "python": platform.python_version(),
         "host": f"{platform.system()} {platform.release()} {platform.machine()}",
     }
+
+
+def cpu() -> dict[str, Any]:
+    """The processor, where nothing runs on a GPU."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {"device": models[0] if models else platform.machine(), "threads": os.cpu_count()}
 
 
 def device(native: Any, index: int) -> dict[str, Any]:
