@@ -25,7 +25,7 @@ inline constexpr std::int32_t kMinRound = 2048;
 inline constexpr std::int32_t kFullRound = 8192;
 
 inline constexpr std::int32_t kPersistentBlock = 512;  // threads; two CTAs an SM where shared memory allows
-inline constexpr std::int32_t kRowLocalBlock = 1024;  // threads; one CTA an SM
+inline constexpr std::int32_t kRowLocalBlock = 1024;   // threads; one CTA an SM
 
 // Quads (float4) of a row that each thread of the row-local mapping keeps in registers: 1, 2 or 4, or 0 for a row that
 // is too long and streams instead.
@@ -36,9 +36,9 @@ constexpr std::int32_t register_quads(std::int64_t num_columns) {
   return num_columns <= 4 * scores ? 4 : 0;
 }
 
-inline constexpr std::int32_t kSplitBlock = 512;      // threads; one CTA an SM
-inline constexpr std::int32_t kClusterBlock = 512;   // threads; one CTA an SM
-inline constexpr std::int32_t kMaxParts = 128;       // of a row
+inline constexpr std::int32_t kSplitBlock = 512;    // threads; one CTA an SM
+inline constexpr std::int32_t kClusterBlock = 512;  // threads; one CTA an SM
+inline constexpr std::int32_t kMaxParts = 128;      // of a row
 inline constexpr std::int32_t kMaxClusterSize = 16;
 
 // A CTA that scans one row, or a part of one, out of bulk copies: the stages, the barriers, then as in shared_bytes().

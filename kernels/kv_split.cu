@@ -17,8 +17,8 @@ namespace {
 
 using Group = detail::Group<kSplitBlock>;
 
-// The lists of all parts, a capacity of entries each: a part may always be cut to its own k best. What equals the boundary stands
-// apart: on a plateau every part has up to k of those, and the row needs them of its first parts alone.
+// The lists of all parts, a capacity of entries each: a part may always be cut to its own k best. What equals the
+// boundary stands apart: on a plateau every part has up to k of those, and the row needs them of its first parts alone.
 struct Lists {
   struct alignas(16) Size {
     int above;               // candidates above the boundary, from the front of the list
@@ -43,7 +43,8 @@ struct Lists {
   }
 };
 
-// Writes the buffer's `count` candidates to `list`. scratch->front and scratch->back are 0, and a barrier has been since.
+// Writes the buffer's `count` candidates to `list`. scratch->front and scratch->back are 0, and a barrier has been
+// since.
 __device__ __forceinline__ void publish(const Group& group, const detail::CandidateBuffer& buffer, int count,
                                         const detail::Boundary& boundary, const Lists& lists, std::int64_t unit) {
   std::uint64_t* const list = lists.candidates + unit * lists.capacity;
@@ -69,7 +70,7 @@ struct Totals {
   int total, above;
 };
 __device__ Totals end_needed_lists(const Group& group, detail::Scratch* scratch, const Lists::Size* sizes, int parts,
-                                int k) {
+                                   int k) {
   static_assert(kMaxParts % detail::kWarpSize == 0);
   constexpr int kPerLane = kMaxParts / detail::kWarpSize;
   group.sync();
@@ -137,7 +138,8 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
       const detail::Row row = detail::load_row(operands, unit >> lists.log_parts);
       if (row.length <= k) continue;
       const detail::Row part = row.part(static_cast<int>(unit & (lists.parts - 1)), lists.log_parts);
-      const detail::Boundary boundary = cta.template start<kView>(group, unit >> lists.log_parts, row, part, full, policy, operands);
+      const detail::Boundary boundary =
+          cta.template start<kView>(group, unit >> lists.log_parts, row, part, full, policy, operands);
       const int count = cta.scan.scan(group, part, boundary, k, policy.digits, cta.buffer, operands.statistics);
       finish_unit(group, cta.buffer, count, row, k, policy.digits, boundary, lists, unit);
     }
@@ -241,8 +243,8 @@ int launch(const Plan& plan, const Arguments& arguments, Stream stream) {
   const Lists lists = Lists::in(arguments.workspace, plan.problem.num_rows, plan.ctas_per_row, plan.problem.k);
   detail::LaunchConfig scan(plan, stream);
   const auto kernel = plan.stages != 0 ? split_scan_kernel<kView, true> : split_scan_kernel<kView, false>;
-  const int error = scan.launch(kernel, operands, plan.policy, detail::full_view(plan, Group::kSize), plan.candidate_capacity,
-                                lists);
+  const int error =
+      scan.launch(kernel, operands, plan.policy, detail::full_view(plan, Group::kSize), plan.candidate_capacity, lists);
   if (error != cudaSuccess) return error;
   detail::LaunchConfig merge(plan, stream);
   merge.set_grid(plan.problem.num_rows);

@@ -30,8 +30,8 @@ inline constexpr TurnCost kStreamedRow{8.5, 0.34};
 // 58 us a row at 8192 x 128K, 104 at 2048 x 256K and 353 at 512 x 1M.
 inline constexpr TurnCost kLoadsAlone{11, 0.22};
 inline constexpr TurnCost kLoadsPaired{16, 0.325};
-// Persistent on bulk copies: 8.5, 10.5 and 18 us at 1 x 16K, 32K and 128K; with all SMs at work 24 us a row at 512 x 128K
-// and 129 at 512 x 1M, where memory is the limit.
+// Persistent on bulk copies: 8.5, 10.5 and 18 us at 1 x 16K, 32K and 128K; with all SMs at work 24 us a row at 512 x
+// 128K and 129 at 512 x 1M, where memory is the limit.
 inline constexpr TurnCost kStagedRow{7.7, 0.082};
 // Cluster on bulk copies: 11.5, 10.4 and 10.3 us at 1 x 128K on 4, 8 and 16 CTAs; 16 at 1 x 1M on 16.
 inline constexpr TurnCost kClusterPart{7.6, 0.082};

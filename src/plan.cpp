@@ -155,8 +155,8 @@ Proposal persistent(const Request& request) {
   return staged.feasible ? staged : persistent_loads(request);
 }
 
-// The fields of a mapping in which `parts` CTAs share a row, one CTA an SM. `gathered`: candidates that a CTA takes from
-// others at once.
+// The fields of a mapping in which `parts` CTAs share a row, one CTA an SM. `gathered`: candidates that a CTA takes
+// from others at once.
 Proposal shared_rows(const Request& request, std::int32_t block, std::int32_t parts, std::int32_t gathered) {
   Proposal proposal;
   proposal.block = block;

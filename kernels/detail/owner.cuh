@@ -88,8 +88,9 @@ class Cluster {
     cluster_arrive();
   }
 
-  // A member reserves room in the list of the one that finishes by an atomic on its counter, and stores there. A barrier
-  // that counts the bytes stored tells that one when all have come, and another tells the members how many there are.
+  // A member reserves room in the list of the one that finishes by an atomic on its counter, and stores there. A
+  // barrier that counts the bytes stored tells that one when all have come, and another tells the members how many
+  // there are.
   template <class Group>
   __device__ int meet(const Group& group, Scratch* scratch, const std::uint64_t* candidates, int count,
                       const Meeting& meeting, int k) {

@@ -24,7 +24,8 @@ __device__ __forceinline__ bool fits_registers(int count, int k, const Policy& p
 // Carved from shared memory: room for kDirectRank + gathered_capacity(k) composites and k indices.
 __device__ __forceinline__ BestStage best_stage(void* shared, int k) {
   auto* const tied = static_cast<std::uint64_t*>(shared);
-  return {tied, tied + kDirectRank, reinterpret_cast<std::int32_t*>(tied + kDirectRank + kernels::gathered_capacity(k))};
+  return {tied, tied + kDirectRank,
+          reinterpret_cast<std::int32_t*>(tied + kDirectRank + kernels::gathered_capacity(k))};
 }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900

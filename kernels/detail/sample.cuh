@@ -120,13 +120,14 @@ __device__ __forceinline__ int bin_shift(std::uint32_t low, std::uint32_t highes
   return max(0, kWarpSize - __clz(static_cast<int>(highest - low)) - kDigitBits);
 }
 
-// The default proposal (one chunk at a hashed place in each stratum) from its samples, of which each thread has seen the
-// range of its own, and sample.for_each visits their keys with their quads. The histogram's bins divide the range from a key that is certainly below the boundary to the sample's maximum, so that the boundary stays
-// sharp whatever range the scores have. That key is the lowest of the maxima of disjoint subsets of the sample: with at
-// least `rank` subsets, at least `rank` samples reach it. begin_proposal() came before, and a barrier.
+// The default proposal (one chunk at a hashed place in each stratum) from its samples, of which each thread has seen
+// the range of its own, and sample.for_each visits their keys with their quads. The histogram's bins divide the range
+// from a key that is certainly below the boundary to the sample's maximum, so that the boundary stays sharp whatever
+// range the scores have. That key is the lowest of the maxima of disjoint subsets of the sample: with at least `rank`
+// subsets, at least `rank` samples reach it. begin_proposal() came before, and a barrier.
 template <class Group, class Sample>
-__device__ __forceinline__ Boundary hashed_boundary(const Group& group, const GroupView& group_view, const Sample& sample,
-                                                     const SampleRange& range, int* histogram,
+__device__ __forceinline__ Boundary hashed_boundary(const Group& group, const GroupView& group_view,
+                                                    const Sample& sample, const SampleRange& range, int* histogram,
                                                     Scratch* scratch) {
   const HashedView& view = group_view.hashed;
   std::uint32_t highest = range.highest;

@@ -30,8 +30,8 @@ struct CandidateBuffer {
   int capacity;
 };
 
-// Keeps the k best of the buffer's `count` candidates, whose keys are >= `floor`; returns the k-th. Out of line: few rows
-// come here.
+// Keeps the k best of the buffer's `count` candidates, whose keys are >= `floor`; returns the k-th. Out of line: few
+// rows come here.
 template <class Group>
 __device__ __noinline__ std::uint64_t keep_k_best(Group group, int k, std::uint32_t floor, int length, Digits digits,
                                                   CandidateBuffer buffer, int count) {
@@ -105,10 +105,9 @@ struct Admission {
   __device__ float floor_at(int begin) const { return before(begin) ? floor_before : floor; }
 };
 
-
-// Appends composite_of(i) for the bits i of each lane's mask, with one atomic a warp, in room for `capacity` candidates.
-// Where there is not enough, appends none and fills what there is with blanks, which rank below every candidate;
-// `count` is then above the capacity. All lanes of a warp call; whether there was room.
+// Appends composite_of(i) for the bits i of each lane's mask, with one atomic a warp, in room for `capacity`
+// candidates. Where there is not enough, appends none and fills what there is with blanks, which rank below every
+// candidate; `count` is then above the capacity. All lanes of a warp call; whether there was room.
 template <class CompositeOf>
 __device__ __forceinline__ bool append(int lane, unsigned mask, const CompositeOf& composite_of,
                                        std::uint64_t* candidates, int* count, int capacity) {

@@ -134,8 +134,7 @@ __device__ __noinline__ void select_among(Group group, Selection selection, std:
     const std::uint32_t bin_high = min(high, bins.high_of(found.bin));
     for_each_left([&](std::uint64_t c, std::uint32_t digit) {
       if (digit > bin_high || (all && digit >= bin_low)) {
-        selection.out[atomicAdd(&scratch->count, 1)] =
-            selection.start + static_cast<std::int32_t>(composite_index(c));
+        selection.out[atomicAdd(&scratch->count, 1)] = selection.start + static_cast<std::int32_t>(composite_index(c));
       } else if (rankable && digit >= bin_low) {
         tied[atomicAdd(&scratch->listed, 1)] = c;
       }
@@ -254,8 +253,8 @@ __device__ __noinline__ void select_from_list(Group group, Selection selection, 
 }
 
 // As select_best() for candidates that load(0), ..., load(selection.count - 1) bring to registers once. The atomic that
-// counts an entry in its bin returns its place there, which with the entries of higher bins is its place among the best.
-// On a plateau all would wait for one bin: `plateau` says to go another way.
+// counts an entry in its bin returns its place there, which with the entries of higher bins is its place among the
+// best. On a plateau all would wait for one bin: `plateau` says to go another way.
 template <class Group, class Load>
 __device__ __forceinline__ void select_from_registers(const Group& group, const Selection& selection, const Load& load,
                                                       std::uint32_t floor, std::uint32_t highest, bool plateau,
@@ -316,7 +315,8 @@ __device__ __forceinline__ void select_from_registers(const Group& group, const 
   } else {
     Selection rest = selection;
     rest.candidates = stage.list;
-    select_among(group, rest, bins.low_of(found.bin), bins.high_of(found.bin), selection.k - placed, histogram, scratch);
+    select_among(group, rest, bins.low_of(found.bin), bins.high_of(found.bin), selection.k - placed, histogram,
+                 scratch);
   }
 }
 

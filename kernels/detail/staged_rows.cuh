@@ -48,8 +48,7 @@ __device__ __noinline__ void finish_generally(Group group, Owner owner, Scanned 
   const int count = owner.gather(group, row, scanned.total, scanned.count, k, scanned.boundary, policy.digits, buffer,
                                  operands.statistics);
   if (!owner.finishes()) return;
-  finish_row(group, row.start, row.length, policy.digits, k, scanned.boundary, scanned.highest, count, buffer,
-                     out);
+  finish_row(group, row.start, row.length, policy.digits, k, scanned.boundary, scanned.highest, count, buffer, out);
   if (operands.statistics != nullptr && group.thread == 0) {
     count_row(operands.statistics, row.length, scanned.total, RowWork{});
   }
@@ -83,8 +82,8 @@ __device__ __forceinline__ void select_staged_rows(const Group& group, Owner own
     const int count = cta.scan.scan(group, part, boundary, k, policy.digits, buffer, operands.statistics);
     const int total = owner.meet(group, buffer.scratch, buffer.candidates, count, cta.meeting, k);
     if (total < k || !fits_registers(total, k, policy)) {
-      finish_generally<kView>(group, owner, {index, boundary.primary, boundary.highest, count, total}, operands,
-                                        policy, capacity);
+      finish_generally<kView>(group, owner, {index, boundary.primary, boundary.highest, count, total}, operands, policy,
+                              capacity);
       continue;
     }
     if (!owner.finishes()) continue;

@@ -42,6 +42,7 @@ class StagedScan {
     const int tail = part.length - part.tail();
     scan_edge(group, part, 0, part.head, admission.floor_at(part.offset), buffer.candidates, count);
     scan_edge(group, part, tail, part.length, admission.floor_at(part.offset + tail), buffer.candidates, count);
+    if (part.head + part.tail() > 0) group.sync();  // they have no way back once the others have filled the buffer
     const int num_stages = (part.quads + kStageQuads - 1) / kStageQuads;
     for (int batch = 0; batch < num_stages; batch += kBatch) {
       const auto composite_of = [&](unsigned i) {
@@ -70,7 +71,7 @@ class StagedScan {
         for (int i = batch; i < batch + kBatch; ++i) copy(part, i + kStages);
       }
     }
-    if (num_stages == 0) group.sync();  // for the edges
+    if (num_stages == 0) group.sync();
     passed_ += num_stages;
     return *count;
   }
@@ -78,8 +79,8 @@ class StagedScan {
  private:
   static constexpr int kStages = kernels::kStagedStages;
   static constexpr int kStageQuads = static_cast<int>(kernels::kStagedStageBytes / sizeof(float4));
-  static constexpr int kBatch = 2;                                // stages between two barriers
-  static constexpr int kQuads = kStageQuads / Group::kSize;       // of a thread in a stage
+  static constexpr int kBatch = 2;                           // stages between two barriers
+  static constexpr int kQuads = kStageQuads / Group::kSize;  // of a thread in a stage
   static constexpr int kStageBits = 4 * kQuads;
   static_assert(kQuads * Group::kSize == kStageQuads && kBatch * kStageBits <= 32 && kStages % kBatch == 0);
 
