@@ -33,7 +33,8 @@ struct DigitBins {
     return bin == 0 ? base : base + (static_cast<std::uint32_t>(bin - 1) << shift) + 1;
   }
   __device__ std::uint32_t high_of(int bin) const {
-    return bin == kBins - 1 ? 0xFFFFFFFFU : base + (static_cast<std::uint32_t>(bin) << shift);
+    const std::uint32_t high = base + (static_cast<std::uint32_t>(bin) << shift);
+    return bin == kBins - 1 || high < base ? 0xFFFFFFFFU : high;  // a bin may reach beyond the last digit
   }
 };
 
@@ -161,6 +162,7 @@ __device__ __forceinline__ void select_best(const Group& group, const Selection&
   const int count = selection.count;
   auto* const tied = reinterpret_cast<std::uint64_t*>(histogram);  // once the histogram is done with
   static_assert(kDirectRank * sizeof(std::uint64_t) <= kBins * sizeof(int));
+  group.sync();  // all have read the count that the scan left
   clear_histogram(group, histogram);
   if (group.thread == 0) {
     scratch->count = 0;

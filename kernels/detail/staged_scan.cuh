@@ -39,9 +39,13 @@ class StagedScan {
     int* const count = &buffer.scratch->count;
     std::uint32_t lowest = boundary.primary;
     Admission admission = Admission::from(lowest, boundary.limit);
-    const int tail = part.length - part.tail();
-    scan_edge(group, part, 0, part.head, admission.floor_at(part.offset), buffer.candidates, count);
-    scan_edge(group, part, tail, part.length, admission.floor_at(part.offset + tail), buffer.candidates, count);
+    const auto admit_edge = [&](int begin, int end) {
+      const int index = part.offset + begin;
+      if (admission.closed && !admission.before(index)) return;
+      scan_edge(group, part, begin, end, admission.floor_at(index), buffer.candidates, count);
+    };
+    admit_edge(0, part.head);
+    admit_edge(part.length - part.tail(), part.length);
     if (part.head + part.tail() > 0) group.sync();  // they have no way back once the others have filled the buffer
     const int num_stages = (part.quads + kStageQuads - 1) / kStageQuads;
     for (int batch = 0; batch < num_stages; batch += kBatch) {
