@@ -23,6 +23,53 @@ __device__ __forceinline__ float4 load_streaming(const float4* address) {
   return value;
 }
 
+// The CTA's dynamic shared memory.
+__device__ __forceinline__ unsigned char* shared_memory() {
+  extern __shared__ __align__(128) unsigned char shared[];
+  return shared;
+}
+
+// Sets bits kFirst..kFirst + 3 of `mask` for the scores of a quad that are admitted.
+template <int kFirst>
+__device__ __forceinline__ void admit(const float4& quad, float floor, unsigned* mask) {
+  asm("{\n"
+      ".reg .pred x, y, z, w;\n"
+      "setp.gtu.f32 x, %1, %5;\n"  // greater or unordered
+      "setp.gtu.f32 y, %2, %5;\n"
+      "setp.gtu.f32 z, %3, %5;\n"
+      "setp.gtu.f32 w, %4, %5;\n"
+      "@x or.b32 %0, %0, %6;\n"
+      "@y or.b32 %0, %0, %7;\n"
+      "@z or.b32 %0, %0, %8;\n"
+      "@w or.b32 %0, %0, %9;\n"
+      "}"
+      : "+r"(*mask)
+      : "f"(quad.x), "f"(quad.y), "f"(quad.z), "f"(quad.w), "f"(floor), "n"(1U << kFirst), "n"(2U << kFirst),
+        "n"(4U << kFirst), "n"(8U << kFirst));
+}
+
+// A barrier of some threads of the CTA. Not the aligned form (bar.sync): a warp may reach inline assembly without
+// having reconverged.
+template <int kBarrier, int kThreads>
+__device__ __forceinline__ void named_barrier_sync() {
+  asm volatile("barrier.sync %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory");
+}
+template <int kBarrier, int kThreads>
+__device__ __forceinline__ bool named_barrier_sync_or(bool value) {
+  int any;
+  asm volatile(
+      "{\n"
+      ".reg .pred in, out;\n"
+      "setp.ne.s32 in, %1, 0;\n"
+      "barrier.red.or.pred out, %2, %3, in;\n"
+      "selp.s32 %0, 1, 0, out;\n"
+      "}"
+      : "=r"(any)
+      : "r"(static_cast<int>(value)), "n"(kBarrier), "n"(kThreads)
+      : "memory");
+  return any != 0;
+}
+
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));

@@ -50,24 +50,6 @@ __device__ __forceinline__ float pick(const float4& quad, unsigned i) {
   return (i & 2) != 0 ? high : low;
 }
 
-// Sets bits kFirst..kFirst + 3 of `mask` for the scores of a quad that are admitted.
-template <int kFirst>
-__device__ __forceinline__ void admit(const float4& quad, float floor, unsigned* mask) {
-  asm("{\n"
-      ".reg .pred x, y, z, w;\n"
-      "setp.gtu.f32 x, %1, %5;\n"  // greater or unordered
-      "setp.gtu.f32 y, %2, %5;\n"
-      "setp.gtu.f32 z, %3, %5;\n"
-      "setp.gtu.f32 w, %4, %5;\n"
-      "@x or.b32 %0, %0, %6;\n"
-      "@y or.b32 %0, %0, %7;\n"
-      "@z or.b32 %0, %0, %8;\n"
-      "@w or.b32 %0, %0, %9;\n"
-      "}"
-      : "+r"(*mask)
-      : "f"(quad.x), "f"(quad.y), "f"(quad.z), "f"(quad.w), "f"(floor), "n"(1U << kFirst), "n"(2U << kFirst),
-        "n"(4U << kFirst), "n"(8U << kFirst));
-}
 __device__ __forceinline__ unsigned admitted(const float4& quad, float floor) {
   unsigned mask = 0;
   admit<0>(quad, floor, &mask);

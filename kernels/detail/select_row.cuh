@@ -119,11 +119,6 @@ __device__ void select_row(const Group& group, Owner& owner, const Row& row, con
 
 static_assert(kBins * sizeof(int) == kernels::kHistogramBytes && sizeof(Scratch) <= kernels::kScratchBytes);
 
-__device__ __forceinline__ unsigned char* shared_memory() {
-  extern __shared__ __align__(128) unsigned char shared[];
-  return shared;
-}
-
 // A candidate buffer as kernels::shared_bytes() sizes it.
 __device__ __forceinline__ CandidateBuffer buffer_at(unsigned char* shared, int capacity) {
   CandidateBuffer buffer;
