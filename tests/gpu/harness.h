@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -114,11 +113,7 @@ class Call {
   void scramble(Scramble how);
 
   Status launch();
-  // Throws std::runtime_error where the launch is refused.
-  void require_launch();
-  // Enqueues the check of the output and its surroundings, which a graph may hold; its findings add up until check().
-  void enqueue_check();
-  // The same, then waits, and returns "" or what was found since the last time.
+  // Waits, and returns "" or what is wrong with the output and its surroundings.
   std::string check();
   // All of the above in order, with the next way to scramble the workspace.
   std::string run(const Pattern& pattern, std::uint64_t seed);
@@ -169,8 +164,6 @@ class Call {
 // A captured call, instantiated.
 class Graph {
  public:
-  // Captures what `enqueue` enqueues on `stream`.
-  Graph(cudaStream_t stream, const std::function<void()>& enqueue);
   // Captures one or more launches of `call` and nothing else.
   explicit Graph(Call& call, int launches = 1);
   ~Graph();
@@ -184,7 +177,7 @@ class Graph {
   cudaGraphExec_t executable_ = nullptr;
 };
 
-// A kernel and a policy by its name: default, paper, or the default with a pipeline of its own, loads or bulk.
+// A kernel and a policy by its name: default, paper, or bulk for the default on the ring of bulk copies.
 struct Mapping {
   Kernel kernel = Kernel::kAuto;
   const char* policy = "default";
@@ -215,8 +208,7 @@ class GpuTest : public testing::Test {
   std::string refusal_;  // the planner's last
 };
 
-// Every GPU kernel that the header names, with the default policy and the paper's, and those that sample with the
-// pipeline that is not the default's.
+// Every GPU kernel that the header names, with the default policy and the paper's, and each pipeline of persistent.
 std::vector<Mapping> mappings();
 
 // Runs once for each mapping; skips, naming the planner's reason, where it refused every shape of the test.
