@@ -112,7 +112,7 @@ bench.add_command(paper)
 @click.option(
     "--candidates",
     is_flag=True,
-    help="Ours: the planner's choice and beside it every kernel, split and pipeline that it could have chosen.",
+    help="Ours: the planner's choice and beside it every kernel and split that it could have chosen.",
 )
 @click.option(
     "--ctas-per-row", default=0, type=click.IntRange(0), help="Ours: CTAs that share a row. Default: planned."

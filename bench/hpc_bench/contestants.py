@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from typing import Any
 
 import torch
@@ -16,11 +15,8 @@ from hpc import _core
 
 from . import inputs
 from .grids import Cell
-from .report import PIPELINES, pipeline_of
 
 STATISTICS = ("rows", "candidates", "rescued", "recovered", "tightened", "scores_read")  # hpctopk::Statistics
-
-
 SPLITS = (0, 2, 4, 8, 16, 32, 64, 128)  # CTAs a row to ask for; 0: the planner's choice
 
 
@@ -122,7 +118,7 @@ def ours(
 
 
 def candidates(native: Any, cell: Cell, device: int) -> list[Contestant]:
-    """Ours once for each kernel, number of CTAs a row and pipeline that a plan for the cell can have.
+    """Ours once for each kernel and number of CTAs a row that the default policy's plan for the cell can have.
 
     Args:
         native: the module hpc._bench.
@@ -130,7 +126,7 @@ def candidates(native: Any, cell: Cell, device: int) -> list[Contestant]:
         device: ordinal of the CUDA device.
     """
     found: dict[str, Contestant] = {}
-    for kernel, pipeline in product((name for name in _core.KERNELS if name not in ("auto", "cpu")), PIPELINES):
+    for kernel in (name for name in _core.KERNELS if name not in ("auto", "cpu")):
         for ctas_per_row in SPLITS:
             try:
                 plan = native.Selection(
@@ -140,7 +136,7 @@ def candidates(native: Any, cell: Cell, device: int) -> list[Contestant]:
                     cell.k,
                     kernel=kernel,
                     policy="default",
-                    changes={"pipeline": pipeline},
+                    changes={},
                     ctas_per_row=ctas_per_row,
                     device=device,
                 ).describe()
@@ -149,9 +145,8 @@ def candidates(native: Any, cell: Cell, device: int) -> list[Contestant]:
                     break
                 continue
             parts = plan["ctas_per_row"] if plan["ctas_per_row"] > 1 else 0
-            had = pipeline_of(plan["stages"])
-            name = ours_name("default", kernel, parts) + (" bulk" if had == "bulk" else "")
-            found.setdefault(name, ours(native, "default", kernel, parts, name=name, changes={"pipeline": had}))
+            contestant = ours(native, "default", kernel, parts)
+            found.setdefault(contestant.name, contestant)
             if parts == 0:  # it shares no rows
                 break
     return list(found.values())

@@ -12,7 +12,7 @@ from typing import Any
 import hpc
 from hpc._files import FileError, replacing
 
-from .report import Report, mean, pipeline_of
+from .report import Report, mean
 
 SCHEMA = "hpctopk-planner-1"
 LIMIT = 1.03  # most that the planned launch may take, in times of the best
@@ -26,7 +26,6 @@ class Row:
         m, n, k: rows, columns, columns to select in each row.
         kernel: forced.
         ctas_per_row: that share a row.
-        pipeline: "loads" or "bulk".
         us: median time of a launch.
     """
 
@@ -35,13 +34,12 @@ class Row:
     k: int
     kernel: str
     ctas_per_row: int
-    pipeline: str
     us: float
 
     @property
     def launch(self) -> str:
         """What was launched, for people and to compare by."""
-        return f"{self.kernel}, {self.ctas_per_row} a row, {self.pipeline}"
+        return f"{self.kernel}, {self.ctas_per_row} a row"
 
 
 @dataclass
@@ -96,8 +94,7 @@ def gather(reports: Iterable[Report], device: str) -> PlannerTable:
                 plan, us = timing.plan, timing.right_us
                 if result.workload != "normal" or not timing.forced or plan is None or us is None:
                     continue
-                launch = plan["kernel"], plan["ctas_per_row"], pipeline_of(plan["stages"])
-                row = Row(result.rows, result.columns, result.k, *launch, us)
+                row = Row(result.rows, result.columns, result.k, plan["kernel"], plan["ctas_per_row"], us)
                 rows[row.m, row.n, row.k, row.launch] = row
     table.rows = list(rows.values())
     if not table.rows:
@@ -117,7 +114,7 @@ def compare(table: PlannerTable) -> dict[tuple[int, int, int], tuple[str, float 
     compared = {}
     for (m, n, k), rows in shapes.items():
         plan = hpc.plan(m, n, k, device=table.device)
-        planned = Row(m, n, k, plan.kernel, plan.ctas_per_row, pipeline_of(plan.stages), 0).launch
+        planned = Row(m, n, k, plan.kernel, plan.ctas_per_row, 0).launch
         times = {row.launch: row.us for row in rows}
         compared[m, n, k] = planned, times.get(planned), min(rows, key=lambda row: row.us)
     return compared

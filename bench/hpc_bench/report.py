@@ -16,7 +16,6 @@ from hpc._files import FileError, replacing
 
 SCHEMA = "hpctopk-bench-1"
 RIGHT = ("exact", "ties")
-PIPELINES = ("loads", "bulk")  # hpctopk::Pipeline
 
 
 @dataclass
@@ -208,11 +207,6 @@ def family_costs(results: list[Result], contestant: str) -> dict[tuple[str, int,
         if us and base:
             costs[result.workload, result.rows, result.columns] = us / base
     return costs
-
-
-def pipeline_of(stages: int) -> str:
-    """Which of PIPELINES a plan with so many stages has."""
-    return PIPELINES[stages > 0]
 
 
 def mean(values: list[float]) -> float:

@@ -88,9 +88,9 @@ py::dict make_plan(std::int64_t num_rows, std::int64_t num_columns, std::int64_t
       py::arg("digits") = plan.policy.digits == hpctopk::Digits::kFixed ? "fixed" : "normalised",
       py::arg("grid") = plan.grid, py::arg("block") = plan.block, py::arg("ctas_per_row") = plan.ctas_per_row,
       py::arg("cluster_size") = plan.cluster_size, py::arg("programmatic_dependence") = plan.programmatic_dependence,
-      py::arg("stages") = plan.stages, py::arg("candidate_capacity") = plan.candidate_capacity,
-      py::arg("shared_bytes") = plan.shared_bytes, py::arg("workspace_bytes") = hpctopk::workspace_size(plan),
-      py::arg("candidates") = candidates, py::arg("text") = text);
+      py::arg("candidate_capacity") = plan.candidate_capacity, py::arg("shared_bytes") = plan.shared_bytes,
+      py::arg("workspace_bytes") = hpctopk::workspace_size(plan), py::arg("candidates") = candidates,
+      py::arg("text") = text);
 }
 
 // The most that any kernel needs for this shape, at any row stride.

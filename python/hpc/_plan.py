@@ -83,8 +83,6 @@ class Plan:
     cluster_size: int
     programmatic_dependence: bool
     """Whether the kernels of one launch overlap."""
-    stages: int
-    """That bulk copies fill; 0: vector loads."""
     candidate_capacity: int
     """(key, index) pairs that a CTA can hold."""
     shared_bytes: int

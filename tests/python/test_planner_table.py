@@ -35,8 +35,8 @@ def table():
     rows = []
     for m, n, k in ((1, 131_072, 2048), (512, 131_072, 512)):
         plan = hpc.plan(m, n, k, device="h200")
-        planned = Row(m, n, k, plan.kernel, plan.ctas_per_row, "bulk" if plan.stages else "loads", 10.0)
-        rows += [planned, replace(planned, kernel="fallback", ctas_per_row=1, pipeline="loads", us=100.0)]
+        planned = Row(m, n, k, plan.kernel, plan.ctas_per_row, 10.0)
+        rows += [planned, replace(planned, kernel="fallback", ctas_per_row=1, us=100.0)]
     return PlannerTable("h200", [{"revision": "abc"}], rows)
 
 
@@ -52,14 +52,14 @@ def test_the_best_is_no_offender(table):
 def test_a_choice_that_is_not_the_best(table, us, offends):
     table.rows[1] = replace(table.rows[1], us=us)
     launch = table.rows[0].launch
-    line = f"1 x 131072, k 2048: planned {launch} takes 10.00 us, 1.031 times the best: fallback, 1 a row, loads"
+    line = f"1 x 131072, k 2048: planned {launch} takes 10.00 us, 1.031 times the best: fallback, 1 a row"
     assert [text.partition(" takes 9.70 us")[0] for text in planner_table.offenders(table)] == [line] * offends
 
 
 def test_a_choice_that_was_not_measured(table):
     planned = table.rows.pop(0)
     assert planner_table.offenders(table) == [
-        f"1 x 131072, k 2048: planned {planned.launch} was not measured: fallback, 1 a row, loads takes 100.00 us"
+        f"1 x 131072, k 2048: planned {planned.launch} was not measured: fallback, 1 a row takes 100.00 us"
     ]
 
 
@@ -83,8 +83,8 @@ def test_other_files_are_refused(text, tmp_path):
 # From reports
 
 
-def timing(contestant, us, kernel, ctas_per_row=1, stages=0, **fields):
-    plan = {"kernel": kernel, "ctas_per_row": ctas_per_row, "stages": stages}
+def timing(contestant, us, kernel, ctas_per_row=1, **fields):
+    plan = {"kernel": kernel, "ctas_per_row": ctas_per_row}
     return Timing(contestant, us=us, **{"verdict": "exact", "plan": plan, **fields})
 
 
@@ -97,7 +97,7 @@ def test_forced_launches_that_are_right_are_gathered():
         timing("hpc", 1.0, "row_local"),
         timing("hpc paper persistent", 1.0, "persistent"),
         timing("hpc row_local", 2.0, "row_local"),
-        timing("hpc persistent bulk", 3.0, "persistent", stages=4),
+        timing("hpc persistent", 3.0, "persistent"),
         timing("hpc kv_split 8 a row", 4.0, "kv_split", 8),
         timing("hpc cluster 4 a row", 5.0, "cluster", 4, verdict="ties"),
         timing("torch.topk", 6.0, "", plan=None),
@@ -106,9 +106,9 @@ def test_forced_launches_that_are_right_are_gathered():
     other = report(timing("hpc row_local", 9.0, "row_local"), workload="text")
     table = planner_table.gather([first, again, other], "h200")
     assert table.rows == [
-        Row(2, 4096, 64, "row_local", 1, "loads", 2.5),
-        Row(2, 4096, 64, "persistent", 1, "bulk", 3.0),
-        Row(2, 4096, 64, "kv_split", 8, "loads", 4.0),
+        Row(2, 4096, 64, "row_local", 1, 2.5),
+        Row(2, 4096, 64, "persistent", 1, 3.0),
+        Row(2, 4096, 64, "kv_split", 8, 4.0),
     ]
     assert table.provenance == [{"revision": "abc"}] * 3
     with pytest.raises(FileError, match=r"^--device-like = gpu: must be one of"):
@@ -147,12 +147,11 @@ class Native:
 
     class Selection:
         def __init__(self, rows, columns, stride, k, *, kernel, policy, changes, ctas_per_row, device):
-            assert (rows, columns, stride, k, policy, device) == (2, 4096, 4096, 64, "default", 0)
+            assert (rows, columns, stride, k, policy, changes, device) == (2, 4096, 4096, 64, "default", {}, 0)
             most = {"persistent": 1, "kv_split": 8, "cluster": 2, "fallback": 1}.get(kernel)
             if most is None or ctas_per_row > most:
                 raise ValueError(f"kernel = {kernel}: no")
-            has_ring = changes["pipeline"] == "bulk" and kernel in ("persistent", "cluster")
-            self.plan = {"kernel": kernel, "ctas_per_row": ctas_per_row or most, "stages": 4 * has_ring}
+            self.plan = {"kernel": kernel, "ctas_per_row": ctas_per_row or most}
 
         def describe(self):
             return self.plan
@@ -165,8 +164,8 @@ def test_every_launch_that_the_planner_can_choose_is_a_candidate():
 
     found = contestants.candidates(Native, Cell("decode", "normal", 2, 4096, 64), 0)
     assert {contestant.name for contestant in found} == {
-        *("hpc persistent", "hpc persistent bulk", "hpc cluster 2 a row", "hpc cluster 2 a row bulk", "hpc fallback"),
+        *("hpc persistent", "hpc cluster 2 a row", "hpc fallback"),
         *("hpc kv_split 2 a row", "hpc kv_split 4 a row", "hpc kv_split 8 a row"),
     }
-    assert len(found) == 8
+    assert len(found) == 6
     assert all(Timing(contestant.name).forced for contestant in found)

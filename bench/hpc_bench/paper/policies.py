@@ -105,7 +105,7 @@ def _count(
 
 
 def _rates(
-    setup: Setup, source: Source, views: Sequence[tuple[View, Ranks, list[dict[str, Any]]]], advance: Advance
+    setup: Setup, views: Sequence[tuple[View, Ranks, list[dict[str, Any]]]], source: Source, advance: Advance
 ) -> list[Record]:
     """A record for each view and rank: `recovered`, the share of rows that the boundary leaves underfilled."""
     records = []
@@ -136,6 +136,14 @@ def _rate_seconds(setup: Setup, source: Source, views: int) -> float:
     rows = last_rows(setup, source, QUICK_ROWS if setup.quick else ROWS)
     scores = sum(float(lengths.sum(dtype=np.int64)) for _, lengths, _ in rows)
     return 0.5 + scores * (40e-9 + 25e-9 * views) / (1 if setup.device.type == "cpu" else 100)
+
+
+def _rate_steps(name: str, setup: Setup, views: int, count: Callable[[Source, Advance], list[Record]]) -> list[Step]:
+    """A step for each source, which counts the rates of so many views."""
+    return [
+        Step(f"{name}, {source.name}, rates", _rate_seconds(setup, source, views), partial(count, source))
+        for source in setup.sources
+    ]
 
 
 def _timings(
@@ -321,14 +329,7 @@ def _margin_steps(setup: Setup) -> list[Step]:
         return _with_peers(setup, [(variant(m), {"view": STRIDED, "margin": m}) for m in MARGINS])
 
     views = _margin_views()
-    rates = [
-        Step(
-            f"margin, {source.name}, rates",
-            _rate_seconds(setup, source, len(views)),
-            partial(_rates, setup, source, views),
-        )
-        for source in setup.sources
-    ]
+    rates = _rate_steps("margin", setup, len(views), partial(_rates, setup, views))
     return rates + timed_steps("margin", setup, contestants)
 
 
@@ -399,14 +400,7 @@ def _stride_steps(setup: Setup) -> list[Step]:
     views = [
         (View(name, stride, chunk), margins(RHO), [{"margin": RHO}]) for name, chunk in names for stride in STRIDES
     ]
-    rates = [
-        Step(
-            f"stride, {source.name}, rates",
-            _rate_seconds(setup, source, len(views)),
-            partial(_rates, setup, source, views),
-        )
-        for source in setup.sources
-    ]
+    rates = _rate_steps("stride", setup, len(views), partial(_rates, setup, views))
     return rates + timed_steps("stride", setup, contestants)
 
 
@@ -489,14 +483,7 @@ def _rescue_steps(setup: Setup) -> list[Step]:
         primary = timed.ours(RESCUE_NAMES[1], "paper", rescue_margin=RHO)
         return _with_peers(setup, [(timed.ours(RESCUE_NAMES[0], "paper"), {}), (primary, {})])
 
-    rates = [
-        Step(
-            f"rescue, {source.name}, rates",
-            _rate_seconds(setup, source, len(RESCUED_VIEWS)),
-            partial(_rescue_rates, setup, source),
-        )
-        for source in setup.sources
-    ]
+    rates = _rate_steps("rescue", setup, len(RESCUED_VIEWS), partial(_rescue_rates, setup))
     return rates + timed_steps("rescue", setup, contestants)
 
 
