@@ -1,36 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Cluster mapping (paper, section 5.5): the CTAs of a cluster share a row. Each takes the same sample, so the boundary
-// needs no exchange, scans its part once, and leaves its candidates where the first member reads them through
-// distributed shared memory and refines.
+// needs no exchange, scans its part once, and sends its candidates to the first member, which refines. On vector loads
+// the first member reads them through distributed shared memory instead.
 
 #include "kernels/detail/select_row.cuh"
+#include "kernels/detail/staged_rows.cuh"
 #include "kernels/kernels.h"
 
 namespace hpctopk::kernels {
 namespace {
 
-template <View kView>
+using Group = detail::Group<kClusterBlock>;
+
+template <View kView, bool kStaged>
 __global__ void __launch_bounds__(kClusterBlock, 1)
-    cluster_kernel(const detail::Operands operands, const Policy policy, const int capacity) {
+    cluster_kernel(const __grid_constant__ detail::Operands operands, const __grid_constant__ Policy policy,
+                   const __grid_constant__ detail::GroupView full, const int capacity) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-  detail::select_rows<kView>(detail::Group<kClusterBlock>{static_cast<int>(threadIdx.x)}, detail::Cluster{},
-                             static_cast<int>(__clusterSizeInBlocks()), operands, policy, capacity);
+  const Group group{static_cast<int>(threadIdx.x)};
+  const int log_size = __popc(__clusterSizeInBlocks() - 1);  // of a power of two
+  const detail::Cluster owner(log_size);
+  if constexpr (kStaged) {
+    detail::select_staged_rows<kView>(group, owner, log_size, operands, policy, full,
+                                      capacity - gathered_capacity(operands.k), capacity);
+  } else {
+    detail::select_rows<kView>(group, owner, 1 << log_size, operands, policy, capacity);
+  }
 #else
   __trap();  // the planner gives this kernel to devices with clusters alone
 #endif
 }
 
-}  // namespace
-
-int launch_cluster(const Plan& plan, const Arguments& arguments, Stream stream) {
-  const auto kernel =
-      plan.policy.sample.view == View::kStrided ? cluster_kernel<View::kStrided> : cluster_kernel<View::kHashed>;
+template <View kView>
+int launch(const Plan& plan, const Arguments& arguments, Stream stream) {
+  auto* const kernel = plan.stages != 0 ? cluster_kernel<kView, true> : cluster_kernel<kView, false>;
   const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
   if (error != cudaSuccess) return error;
   detail::LaunchConfig config(plan, stream);
   config.set_cluster(plan.cluster_size);
-  return config.launch(kernel, detail::make_operands(plan, arguments), plan.policy, plan.candidate_capacity);
+  return config.launch(kernel, detail::make_operands(plan, arguments), plan.policy,
+                       detail::full_view(plan, Group::kSize), plan.candidate_capacity);
+}
+
+}  // namespace
+
+int launch_cluster(const Plan& plan, const Arguments& arguments, Stream stream) {
+  return plan.policy.sample.view == View::kStrided ? launch<View::kStrided>(plan, arguments, stream)
+                                                   : launch<View::kHashed>(plan, arguments, stream);
 }
 
 }  // namespace hpctopk::kernels

@@ -13,7 +13,7 @@ namespace hpctopk::kernels {
 // Dynamic shared memory of a CTA that holds `candidate_capacity` (key, index) pairs: the pairs, one 2,048-bin histogram
 // and the block's scratch. The planner and the kernels both take it from here.
 inline constexpr std::int64_t kHistogramBytes = 2048 * 4;
-inline constexpr std::int64_t kScratchBytes = 1024;
+inline constexpr std::int64_t kScratchBytes = 1536;
 inline constexpr std::int64_t kCandidateBytes = 8;
 constexpr std::int64_t shared_bytes(std::int64_t candidate_capacity) {
   return kHistogramBytes + kScratchBytes + kCandidateBytes * candidate_capacity;
@@ -25,22 +25,7 @@ inline constexpr std::int32_t kMinRound = 2048;
 inline constexpr std::int32_t kFullRound = 8192;
 
 inline constexpr std::int32_t kPersistentBlock = 512;  // threads; two CTAs an SM where shared memory allows
-// The persistent mapping's ring of bulk copies: warps that scan, warps that propose and refine, and one that copies.
-inline constexpr std::int32_t kRingScanThreads = 384;
-inline constexpr std::int32_t kRingSelectThreads = 512;
-inline constexpr std::int32_t kRingBlock = kRingScanThreads + kRingSelectThreads + 32;
-inline constexpr std::int64_t kStageBytes = 24576;
-inline constexpr std::int32_t kRingStages = 4;
-inline constexpr std::int64_t kRingStateBytes = 256;  // slots and barriers
-// Room beyond k that a buffer of the ring needs: what the warps that find no more leave blank, and the row's edges.
-inline constexpr std::int32_t kMinRingRoom = 1024;
-// Two candidate buffers, one row being scanned while another is refined, and refinement for both groups of warps.
-constexpr std::int64_t ring_shared_bytes(std::int64_t candidate_capacity) {
-  return kRingStages * kStageBytes + 2 * (kCandidateBytes * candidate_capacity + kHistogramBytes + kScratchBytes) +
-         kRingStateBytes;
-}
-
-inline constexpr std::int32_t kRowLocalBlock = 1024;  // threads; one CTA an SM
+inline constexpr std::int32_t kRowLocalBlock = 1024;   // threads; one CTA an SM
 
 // Quads (float4) of a row that each thread of the row-local mapping keeps in registers: 1, 2 or 4, or 0 for a row that
 // is too long and streams instead.
@@ -51,14 +36,36 @@ constexpr std::int32_t register_quads(std::int64_t num_columns) {
   return num_columns <= 4 * scores ? 4 : 0;
 }
 
-inline constexpr std::int32_t kSplitBlock = 1024;    // threads; one CTA an SM
-inline constexpr std::int32_t kClusterBlock = 1024;  // threads; one CTA an SM
-inline constexpr std::int32_t kMaxParts = 128;       // of a row
+inline constexpr std::int32_t kSplitBlock = 512;    // threads; one CTA an SM
+inline constexpr std::int32_t kClusterBlock = 512;  // threads; one CTA an SM
+inline constexpr std::int32_t kMaxParts = 128;      // of a row
+inline constexpr std::int32_t kMaxClusterSize = 16;
 
-inline constexpr std::int64_t kListSizeBytes = 12;
-// Workspace of the KV-split mapping: a list of k candidates and what is known of it for every part of every row.
+// A CTA that scans one row, or a part of one, out of bulk copies: the stages, the barriers, then as in shared_bytes().
+inline constexpr std::int32_t kStagedStages = 4;
+inline constexpr std::int64_t kStagedStageBytes = 32768;
+inline constexpr std::int64_t kStagedStateBytes = 128;  // barriers
+// Room beyond k that a buffer needs: what the warps that find no more leave blank, and the row's edges.
+inline constexpr std::int32_t kMinStagedRoom = 1100;
+inline constexpr std::int32_t kMaxStagedRoom = 2048;
+// Candidates of the other members of a cluster, and of all parts of a row, that the CTA that finishes takes at once.
+inline constexpr std::int32_t kMaxGathered = 7168;
+constexpr std::int32_t gathered_capacity(std::int32_t k) { return k <= 2048 ? kMaxGathered : 6144; }
+constexpr std::int64_t staged_shared_bytes(std::int64_t candidate_capacity) {
+  return kStagedStages * kStagedStageBytes + kStagedStateBytes + shared_bytes(candidate_capacity);
+}
+// The CTA that merges a row's lists: a buffer as shared_bytes() has it, or the lists at once.
+constexpr std::int64_t merge_shared_bytes(std::int64_t candidate_capacity, std::int32_t k) {
+  const std::int64_t at_once = 256 + gathered_capacity(k) + (k + 1) / 2;
+  return shared_bytes(candidate_capacity > at_once ? candidate_capacity : at_once);
+}
+
+inline constexpr std::int64_t kListSizeBytes = 16;
+// Entries of a part's list. k would do, but then a part that holds most of its row's candidates would have to select.
+constexpr std::int32_t list_capacity(std::int32_t k) { return 2 * k; }
+// Workspace of the KV-split mapping: a list of candidates and what is known of it for every part of every row.
 constexpr std::int64_t split_workspace_bytes(std::int64_t num_rows, std::int32_t parts, std::int32_t k) {
-  return num_rows * parts * (kCandidateBytes * k + kListSizeBytes);
+  return num_rows * parts * (kCandidateBytes * list_capacity(k) + kListSizeBytes);
 }
 
 int launch_persistent(const Plan& plan, const Arguments& arguments, Stream stream);

@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kRowLocalBlock, 1)
     short_rows_kernel(const detail::Operands operands, const Policy policy, const int capacity) {
   using Group = detail::Group<kRowLocalBlock>;
   const Group group{static_cast<int>(threadIdx.x)};
-  const detail::CandidateBuffer buffer = detail::shared_buffer(capacity);
+  const detail::CandidateBuffer buffer = detail::buffer_at(detail::shared_memory(), capacity);
   const int k = operands.k;
   const std::int64_t rows = detail::live_rows(operands);
   for (std::int64_t index = blockIdx.x; index < rows; index += gridDim.x) {

@@ -96,6 +96,9 @@ Status check_policy(const Policy& policy) noexcept {
     }
     return {};
   }
+  if (sample.min_samples < 0) {
+    return Status::error(invalid, "policy.sample.min_samples = %d: must be at least 0", sample.min_samples);
+  }
   if (sample.max_samples < 1) {
     return Status::error(invalid, "policy.sample.max_samples = %d: must be at least 1", sample.max_samples);
   }

@@ -30,17 +30,16 @@ inline constexpr TurnCost kStreamedRow{8.5, 0.34};
 // 58 us a row at 8192 x 128K, 104 at 2048 x 256K and 353 at 512 x 1M.
 inline constexpr TurnCost kLoadsAlone{11, 0.22};
 inline constexpr TurnCost kLoadsPaired{16, 0.325};
-// Persistent on the ring: 80 us a row at 512 x 512K, 141 at 512 x 1M; the first proposal and the last refinement,
-// beside no scan, add to a launch: 26, 30 and 36 us at 1, 64 and 128 x 128K.
-inline constexpr TurnCost kRing{6, 0.135};
-inline constexpr double kRingEndsUs = 4;
-// Cluster: 27, 23 and 20 us at 1 x 128K on 2, 4 and 8 CTAs; 107, 62, 42 and 33 at 1 x 1M on 2 to 16.
-inline constexpr TurnCost kClusterPart{14.5, 0.185};
-// A CTA more in the cluster adds its list to the merge and its arrival to the barriers.
-inline constexpr double kUsPerMember = 0.2;
-// KV-split: 24, 21 and 19 us at 1 x 128K on 4, 8 and 16 CTAs; 42, 32, 27 and 25 at 1 x 1M on 8 to 64. Both kernels.
-inline constexpr TurnCost kSplitPart{10, 0.185};
-inline constexpr double kSplitMergeUs = 7.5;
+// Persistent on bulk copies: 8.5, 10.5 and 18 us at 1 x 16K, 32K and 128K; with all SMs at work 24 us a row at 512 x
+// 128K and 129 at 512 x 1M, where memory is the limit.
+inline constexpr TurnCost kStagedRow{7.7, 0.082};
+// Cluster on bulk copies: 11.5, 10.4 and 10.3 us at 1 x 128K on 4, 8 and 16 CTAs; 16 at 1 x 1M on 16.
+inline constexpr TurnCost kClusterPart{7.6, 0.082};
+// A CTA more in the cluster adds its arrival.
+inline constexpr double kUsPerMember = 0.08;
+// KV-split on bulk copies: 11.3 us at 1 x 128K on 16 CTAs; 15.4 and 15.8 at 1 x 1M on 64 and 128. Both kernels.
+inline constexpr TurnCost kSplitPart{5, 0.082};
+inline constexpr double kSplitMergeUs = 4.2;
 inline constexpr double kUsPerPart = 0.04;
 
 // Share of the SMs that clusters of any size can occupy at once: GPCs are not all the same size.

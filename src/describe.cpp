@@ -48,8 +48,8 @@ void print_sample(const SamplePolicy& sample, Writer* writer) {
       break;
     case View::kHashed:
       writer->print(
-          "  sample        hashed: 1 score of %d, at most %d, in runs of %d; boundary %.1f sigmas below rank k\n",
-          sample.stride, sample.max_samples, sample.chunk, static_cast<double>(sample.sigmas));
+          "  sample        hashed: 1 score of %d, %d to %d, in runs of %d; boundary %.1f sigmas below rank k\n",
+          sample.stride, sample.min_samples, sample.max_samples, sample.chunk, static_cast<double>(sample.sigmas));
       break;
   }
 }

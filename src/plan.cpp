@@ -25,7 +25,6 @@ static_assert(std::is_trivially_copyable_v<Plan>, "a plan is copied as bytes");
 constexpr std::int32_t kMinComputeCapability = 80;
 constexpr std::int64_t kReservedSharedBytes = 1024;  // the driver's share of every CTA's shared memory
 constexpr std::int32_t kPersistentCtasPerSm = 2;
-constexpr std::int32_t kMaxClusterSize = 16;
 constexpr std::int64_t kMaxGrid = std::numeric_limits<std::int32_t>::max();
 
 struct Request {
@@ -107,25 +106,33 @@ Proposal one_cta_a_row(const Request& request, View view, std::int32_t block, st
   return proposal;
 }
 
-// The persistent mapping on a ring of bulk copies, where the device has them and room for it.
-Proposal persistent_ring(const Request& request) {
+// Fills in a CTA on bulk copies, where the policy wants it and the device has them and room: for k candidates and up to
+// `largest_room` more of its own, and for `gathered` of other CTAs.
+bool stage(const Request& request, std::int32_t largest_room, std::int32_t gathered, Proposal* proposal) {
+  if (request.policy.pipeline != Pipeline::kBulk || request.device.compute_capability < 90) return false;
+  const std::int64_t room = request.device.shared_memory_per_block - kernels::staged_shared_bytes(0);
+  const std::int64_t fits = room / kernels::kCandidateBytes - gathered;
+  const std::int32_t k = request.problem.k;
+  if (fits < k + kernels::kMinStagedRoom) return false;
+  proposal->feasible = true;
+  proposal->stages = kernels::kStagedStages;
+  proposal->candidate_capacity = static_cast<std::int32_t>(std::min<std::int64_t>(fits, k + largest_room)) + gathered;
+  proposal->shared_bytes = kernels::staged_shared_bytes(proposal->candidate_capacity);
+  proposal->view = request.policy.sample.view;
+  return true;
+}
+
+// The persistent mapping on bulk copies, one CTA an SM.
+Proposal persistent_staged(const Request& request) {
   const DeviceInfo& device = request.device;
   const Problem& problem = request.problem;
   Proposal proposal;
-  if (request.policy.pipeline != Pipeline::kBulk || device.compute_capability < 90) return proposal;
-  const std::int64_t room = device.shared_memory_per_block - kernels::ring_shared_bytes(0);
-  proposal.candidate_capacity = static_cast<std::int32_t>(room / (2 * kernels::kCandidateBytes));
-  if (proposal.candidate_capacity < problem.k + kernels::kMinRingRoom) return proposal;
-  proposal.feasible = true;
-  proposal.stages = kernels::kRingStages;
-  proposal.shared_bytes = kernels::ring_shared_bytes(proposal.candidate_capacity);
-  proposal.view = request.policy.sample.view;
-  proposal.block = kernels::kRingBlock;
+  if (!stage(request, kernels::kFullRound, 0, &proposal)) return proposal;
+  proposal.block = kernels::kPersistentBlock;
   proposal.grid = static_cast<std::int32_t>(std::min<std::int64_t>(problem.num_rows, device.num_sms));
-  set_cost(cost::launch_cost(device, cost::kRing, problem.num_rows, static_cast<double>(problem.num_columns),
+  set_cost(cost::launch_cost(device, cost::kStagedRow, problem.num_rows, static_cast<double>(problem.num_columns),
                              device.num_sms),
            &proposal, "row(s)");
-  if (problem.num_rows > 0) proposal.cost_us += cost::kRingEndsUs;
   return proposal;
 }
 
@@ -144,19 +151,21 @@ Proposal persistent(const Request& request) {
   if (request.policy.sample.view == View::kNone) {
     return refuse("this mapping samples, and policy.sample.view is none");
   }
-  const Proposal loads = persistent_loads(request);
-  const Proposal ring = persistent_ring(request);
-  return ring.feasible && (!loads.feasible || ring.cost_us < loads.cost_us) ? ring : loads;
+  const Proposal staged = persistent_staged(request);
+  return staged.feasible ? staged : persistent_loads(request);
 }
 
-// The fields of a mapping in which `parts` CTAs share a row, one CTA an SM.
-Proposal shared_rows(const Request& request, std::int32_t block, std::int32_t parts) {
+// The fields of a mapping in which `parts` CTAs share a row, one CTA an SM. `gathered`: candidates that a CTA takes
+// from others at once.
+Proposal shared_rows(const Request& request, std::int32_t block, std::int32_t parts, std::int32_t gathered) {
   Proposal proposal;
+  proposal.block = block;
+  proposal.ctas_per_row = parts;
+  const std::int32_t largest_room = gathered > 0 ? kernels::kMaxStagedRoom : kernels::kFullRound;
+  if (stage(request, largest_room, gathered, &proposal)) return proposal;
   proposal.candidate_capacity = candidate_capacity(request, 1, kernels::kFullRound);
   proposal.feasible = proposal.candidate_capacity != 0;
   proposal.view = request.policy.sample.view;
-  proposal.block = block;
-  proposal.ctas_per_row = parts;
   proposal.shared_bytes = kernels::shared_bytes(proposal.candidate_capacity);
   return proposal;
 }
@@ -185,8 +194,10 @@ Proposal cluster(const Request& request) {
   if (is_cpu(request)) return refuse("the device is a CPU");
   if (request.policy.sample.view == View::kNone) return refuse("this mapping samples, and policy.sample.view is none");
   if (device.compute_capability < 90 || device.max_cluster_size < 2) return refuse("the device has no clusters");
-  return cheapest_split(request, std::min(device.max_cluster_size, kMaxClusterSize), [&](std::int32_t parts) {
-    Proposal proposal = shared_rows(request, kernels::kClusterBlock, parts);
+  const std::int32_t most = std::min(device.max_cluster_size, kernels::kMaxClusterSize);
+  return cheapest_split(request, most, [&](std::int32_t parts) {
+    Proposal proposal =
+        shared_rows(request, kernels::kClusterBlock, parts, kernels::gathered_capacity(request.problem.k));
     if (!proposal.feasible) return proposal;
     const std::int64_t resident =
         std::max<std::int64_t>(1, static_cast<std::int64_t>(device.num_sms * cost::kClusterOccupancy) / parts);
@@ -206,7 +217,7 @@ Proposal kv_split(const Request& request) {
   if (is_cpu(request)) return refuse("the device is a CPU");
   if (request.policy.sample.view == View::kNone) return refuse("this mapping samples, and policy.sample.view is none");
   return cheapest_split(request, kernels::kMaxParts, [&](std::int32_t parts) {
-    Proposal proposal = shared_rows(request, kernels::kSplitBlock, parts);
+    Proposal proposal = shared_rows(request, kernels::kSplitBlock, parts, 0);
     if (!proposal.feasible) return proposal;
     // In this order: num_rows may be too large to multiply.
     const auto most =
@@ -298,6 +309,7 @@ Policy paper_policy() noexcept {
   policy.sample.rank_margin = 1.5F;
   policy.sample.rescue_margin = 1.75F;
   policy.digits = Digits::kFixed;
+  policy.pipeline = Pipeline::kLoads;
   return policy;
 }
 
@@ -356,6 +368,7 @@ Status make_plan(const Problem& problem, const DeviceInfo& device, const PlanOpt
   result.stages = chosen.stages;
   result.candidate_capacity = chosen.candidate_capacity;
   result.shared_bytes = chosen.shared_bytes;
+  result.shared_limit = device.shared_memory_per_block;
   result.workspace_bytes = chosen.workspace_bytes;
   std::memcpy(static_cast<void*>(plan), &result, sizeof result);
   return {};

@@ -64,6 +64,7 @@ hpctopk::Policy make_policy(const std::string& base, const py::dict& changes) {
   hpctopk::Policy policy = base == "paper" ? hpctopk::paper_policy() : hpctopk::default_policy();
   change(changes, "view", {"none", "strided", "hashed"}, &policy.sample.view);
   change(changes, "stride", &policy.sample.stride);
+  change(changes, "min_samples", &policy.sample.min_samples);
   change(changes, "max_samples", &policy.sample.max_samples);
   change(changes, "chunk", &policy.sample.chunk);
   change(changes, "rank_margin", &policy.sample.rank_margin);

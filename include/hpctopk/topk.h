@@ -136,6 +136,7 @@ enum class View : std::int32_t {
 struct SamplePolicy {
   View view = View::kHashed;
   std::int32_t stride = 32;          // scores of the row for each sample
+  std::int32_t min_samples = 4096;   // hashed view: shorter rows are sampled more densely, down to every fourth score
   std::int32_t max_samples = 16384;  // hashed view: longer rows are sampled more thinly
   std::int32_t chunk = 8;            // hashed view: consecutive samples, a power of two from 4 to 256
   float rank_margin = 1.5F;          // strided view: rho, the primary boundary's rank / k
@@ -149,20 +150,21 @@ enum class Digits : std::int32_t {
   kNormalised,  // 11 bits of what is left of the key range: typical rows end after one histogram
 };
 
-// How the persistent mapping brings scores to the scan (section 5.3).
+// How the sampled mappings bring scores to the scan (section 5.3).
 enum class Pipeline : std::int32_t {
   kLoads,  // vector loads by the threads that scan, the paper's
-  kBulk,   // a ring of bulk copies that never waits for a row to end, where the planner finds it faster; else kLoads
+  kBulk,   // bulk copies to shared memory, under way before the boundary is known; kLoads where the device has none
 };
 
 struct Policy {
   SamplePolicy sample;
   Digits digits = Digits::kNormalised;
-  Pipeline pipeline = Pipeline::kLoads;
+  Pipeline pipeline = Pipeline::kBulk;
 };
 
 HPCTOPK_API Policy default_policy() noexcept;
-HPCTOPK_API Policy paper_policy() noexcept;  // stride-128 phase view, 1.5k / 1.75k boundaries, 11+11+10 digits
+// Stride-128 phase view, 1.5k / 1.75k boundaries, 11+11+10 digits, vector loads.
+HPCTOPK_API Policy paper_policy() noexcept;
 
 struct PlanOptions {
   Kernel kernel = Kernel::kAuto;   // anything else forces that kernel, or is refused with the reason
@@ -190,9 +192,10 @@ struct Plan {
   std::int32_t ctas_per_row = 1;         // parts of a row
   std::int32_t cluster_size = 1;         // CTAs of a cluster
   bool programmatic_dependence = false;  // kernels of one launch overlap where the device can
-  std::int32_t stages = 0;               // of a CTA's ring of bulk copies; 0: plain loads
+  std::int32_t stages = 0;               // that a CTA's bulk copies fill; 0: vector loads
   std::int32_t candidate_capacity = 0;   // (key, index) pairs a CTA can hold
   std::int64_t shared_bytes = 0;         // dynamic shared memory of a CTA
+  std::int64_t shared_limit = 0;         // and what the device grants one at most
   std::int64_t workspace_bytes = 0;
   std::int32_t num_candidates = 0;
   Candidate candidates[kNumKernels];

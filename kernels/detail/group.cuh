@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "kernels/detail/ptx.cuh"
+
 namespace hpctopk::detail {
 
 inline constexpr int kWarpSize = 32;
@@ -22,31 +24,9 @@ struct Group {
 
   __device__ int lane() const { return thread % kWarpSize; }
   __device__ int warp() const { return thread / kWarpSize; }
-  // Not the aligned form (bar.sync): a warp may reach a barrier of inline assembly without having reconverged.
-  __device__ void sync() const { asm volatile("barrier.sync %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory"); }
+  __device__ void sync() const { named_barrier_sync<kBarrier, kThreads>(); }
   // As sync(), and whether any thread's `value` is true.
-  __device__ bool sync_or(bool value) const {
-    int any;
-    asm volatile(
-        "{\n"
-        ".reg .pred in, out;\n"
-        "setp.ne.s32 in, %1, 0;\n"
-        "barrier.red.or.pred out, %2, %3, in;\n"
-        "selp.s32 %0, 1, 0, out;\n"
-        "}"
-        : "=r"(any)
-        : "r"(static_cast<int>(value)), "n"(kBarrier), "n"(kThreads)
-        : "memory");
-    return any != 0;
-  }
-};
-
-// A hand-over between two groups of `kThreads` threads together: one arrives and goes on, the other waits.
-template <int kThreads>
-struct HandOver {
-  int barrier;
-  __device__ void arrive() const { asm volatile("barrier.arrive %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory"); }
-  __device__ void wait() const { asm volatile("barrier.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory"); }
+  __device__ bool sync_or(bool value) const { return named_barrier_sync_or<kBarrier, kThreads>(value); }
 };
 
 // The lanes below this one.

@@ -31,9 +31,14 @@ struct Scratch {
   std::uint32_t low_key;  // range of keys that a histogram covers
   std::uint32_t high_key;
   std::uint64_t kth;
-  std::uint64_t bound;           // a cluster's members read each other's k-th best here
-  int published[2];              // a cluster's members read each other's candidate counts here, in turns
-  int ends[kernels::kMaxParts];  // where the lists of a row's parts end when they are read as one
+  std::uint64_t total;                         // candidates of all members of a cluster
+  std::uint64_t bound;                         // a cluster's members read each other's k-th best here
+  int published[2][kernels::kMaxClusterSize];  // candidates of a cluster's members, in turns
+  int gathered;                                // candidates of a cluster's other members
+  int begin;                                   // where those of this member go
+  int front, back;                             // entries written from the front and the back of a list
+  int fronts[kernels::kMaxParts];              // of the lists of a row's parts
+  int ends[kernels::kMaxParts];                // where the lists of a row's parts end when they are read as one
 };
 
 template <class Group>
@@ -46,28 +51,37 @@ __device__ void clear_histogram(const Group& group, int* histogram) {
 }
 
 // Finds the bins that hold `rank` and `second_rank` (1 is the highest entry; 0 is not looked for) into found[0] and
-// found[1]. The caller has synchronised the histogram; the result may be read on return.
-template <class Group>
-__device__ void find_rank(const Group& group, const int* histogram, Scratch* scratch, int rank, int second_rank = 0) {
+// found[1]. The caller has synchronised the histogram; the result may be read on return. With kCountAbove each bin's
+// count becomes that of the entries in higher bins.
+template <bool kCountAbove = false, class Group>
+__device__ __forceinline__ void find_rank(const Group& group, int* histogram, Scratch* scratch, int rank,
+                                          int second_rank = 0) {
   constexpr int kPerThread = kBins / Group::kSize;
   static_assert(kPerThread * Group::kSize == kBins);
-  const int top = kBins - 1 - group.thread * kPerThread;  // this thread's highest bin
-  int bins[kPerThread];
+  struct alignas(sizeof(int) * kPerThread) Bins {  // ascending; read and written as a vector
+    int count[kPerThread];
+  };
+  Bins* const mine = reinterpret_cast<Bins*>(histogram) + Group::kSize - 1 - group.thread;
+  Bins bins = *mine;
   int total = 0;
 #pragma unroll
-  for (int i = 0; i < kPerThread; ++i) total += bins[i] = histogram[top - i];
+  for (int i = 0; i < kPerThread; ++i) total += bins.count[i];
   const int inclusive = inclusive_scan(total, group.lane());
   if (group.lane() == kWarpSize - 1) scratch->warp_totals[group.warp()] = inclusive;
   group.sync();
   const int before = group.lane() < group.warp() ? scratch->warp_totals[group.lane()] : 0;
   int above = __reduce_add_sync(kFullWarp, before) + inclusive - total;
 #pragma unroll
-  for (int i = 0; i < kPerThread; ++i) {
-    const int reached = above + bins[i];
-    if (above < rank && rank <= reached) scratch->found[0] = {top - i, above, bins[i]};
-    if (above < second_rank && second_rank <= reached) scratch->found[1] = {top - i, above, bins[i]};
+  for (int i = kPerThread - 1; i >= 0; --i) {
+    const int bin = kBins - (group.thread + 1) * kPerThread + i;
+    const int inside = bins.count[i];
+    const int reached = above + inside;
+    if (above < rank && rank <= reached) scratch->found[0] = {bin, above, inside};
+    if (above < second_rank && second_rank <= reached) scratch->found[1] = {bin, above, inside};
+    bins.count[i] = above;
     above = reached;
   }
+  if constexpr (kCountAbove) *mine = bins;
   group.sync();
 }
 

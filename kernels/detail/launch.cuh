@@ -15,7 +15,7 @@ namespace hpctopk::detail {
 
 class LaunchConfig {
  public:
-  LaunchConfig(const Plan& plan, Stream stream) {
+  LaunchConfig(const Plan& plan, Stream stream) : shared_limit_(static_cast<int>(plan.shared_limit)) {
     config_.gridDim = dim3(static_cast<unsigned>(plan.grid));
     config_.blockDim = dim3(static_cast<unsigned>(plan.block));
     config_.dynamicSmemBytes = static_cast<std::size_t>(plan.shared_bytes);
@@ -25,6 +25,7 @@ class LaunchConfig {
   LaunchConfig(const LaunchConfig&) = delete;
   LaunchConfig& operator=(const LaunchConfig&) = delete;
 
+  void set_shared_bytes(std::int64_t bytes) { config_.dynamicSmemBytes = static_cast<std::size_t>(bytes); }
   void set_grid(std::int64_t ctas) { config_.gridDim = dim3(static_cast<unsigned>(ctas)); }
 
   void set_cluster(int ctas) {
@@ -42,13 +43,14 @@ class LaunchConfig {
 
   template <class... Parameters, class... Values>
   int launch(void (*kernel)(Parameters...), const Values&... values) {
-    const auto shared = static_cast<int>(config_.dynamicSmemBytes);
-    cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+    // The device's limit and not what this launch asks for: plans that ask for less may be launched by other threads.
+    cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_limit_);
     if (error == cudaSuccess) error = cudaLaunchKernelEx(&config_, kernel, values...);
     return error;
   }
 
  private:
+  int shared_limit_;
   cudaLaunchConfig_t config_{};
   cudaLaunchAttribute attributes_[2]{};
 };

@@ -74,10 +74,9 @@ __device__ int merge_candidates(const Group& group, const Load& load, int listed
     group.sync();
     if (begin == listed) return count;
     if (buffer.capacity - count >= (buffer.capacity - k) / 2) continue;
-    kth = kth_best(group, buffer.candidates, count, k, floor, length, digits, buffer.histogram, scratch);
-    keep_best(group, buffer.candidates, count, kth, scratch);
+    kth = keep_k_best(group, k, floor, length, digits, buffer, count);
     count = k;
-    if (statistics != nullptr && group.thread == 0) atomicAdd(counter(&statistics->tightened), 1ULL);
+    if (statistics != nullptr && group.thread == 0) atomicAdd(atomic_word(&statistics->tightened), 1ULL);
   }
 }
 

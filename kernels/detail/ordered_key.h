@@ -40,6 +40,7 @@ HPCTOPK_HOST_DEVICE float bits_float(std::uint32_t bits) {
 
 inline constexpr std::uint32_t kNanKey = 0xFFFFFFFFU;       // above every number, infinity included
 inline constexpr std::uint32_t kInfinityKey = 0xFF800000U;  // the highest number
+inline constexpr std::uint32_t kLowestKey = 0x007FFFFFU;    // of -infinity
 
 // A score as an unsigned integer in ascending order of the contract: all NaNs equal and highest, -0.0 equal to +0.0.
 HPCTOPK_HOST_DEVICE std::uint32_t ordered_key(float x) {

@@ -14,7 +14,7 @@
 namespace hpctopk::detail {
 
 // CUDA's 64-bit atomics take unsigned long long, which is not the type behind std::uint64_t everywhere.
-__device__ __forceinline__ unsigned long long* counter(std::uint64_t* value) {
+__device__ __forceinline__ unsigned long long* atomic_word(std::uint64_t* value) {
   static_assert(sizeof(unsigned long long) == sizeof(std::uint64_t));
   return reinterpret_cast<unsigned long long*>(value);
 }

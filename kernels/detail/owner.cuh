@@ -7,6 +7,7 @@
 #define HPCTOPK_KERNELS_DETAIL_OWNER_CUH_
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/detail/merge.cuh"
 #include "kernels/detail/ptx.cuh"
@@ -14,6 +15,10 @@
 #include "kernels/detail/scan.cuh"
 
 namespace hpctopk::detail {
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+using Barrier = std::uint64_t;
+#endif
 
 // One CTA owns the row.
 struct Solo {
@@ -26,6 +31,20 @@ struct Solo {
     return count;
   }
 
+  // The meeting of the members of a row's parts: begin() where the row begins, meet() once this one has its `count`
+  // candidates, which brings those of the others to `gathered` of the one that finishes; returns how many there are in
+  // all.
+  struct Meeting {
+    std::uint64_t* gathered;  // [gathered_capacity(k)]
+    Barrier* arrived;         // one phase a row: initialised for arrivals()
+  };
+  __device__ int arrivals() const { return 1; }
+  template <class Group>
+  __device__ void begin(const Group&, Scratch*) const {}
+  template <class Group>
+  __device__ int meet(const Group&, Scratch*, const std::uint64_t*, int count, const Meeting&, int) const {
+    return count;
+  }
   // Makes every member's histogram that of the row.
   template <class Group>
   __device__ void add_histograms(const Group&, int*) const {}
@@ -43,20 +62,61 @@ struct Solo {
 // distributed shared memory. All threads of all members call every function.
 class Cluster {
  public:
-  __device__ Cluster()
-      : rank_(static_cast<int>(__clusterRelativeBlockRank())), size_(static_cast<int>(__clusterSizeInBlocks())) {}
+  // Of 2^log_size members.
+  __device__ explicit Cluster(int log_size)
+      : rank_(static_cast<int>(__clusterRelativeBlockRank())), size_(1 << log_size), log_size_(log_size) {}
 
   __device__ bool finishes() const { return rank_ == 0; }
-  __device__ Row part(const Row& row) const { return row.part(rank_, size_); }
+  __device__ Row part(const Row& row) const { return row.part(rank_, log_size_); }
 
-  // Two slots in turns: a member publishes anew only after a barrier that every reader of the old value has passed.
+  // Every member tells every other its count. Two slots in turns: a member publishes anew only after a barrier that
+  // every reader of the old value has passed.
   template <class Group>
   __device__ int total(const Group& group, Scratch* scratch, int count) {
     turn_ ^= 1;
-    if (group.thread == 0) scratch->published[turn_] = count;
+    if (group.thread < size_) *remote(&scratch->published[turn_][rank_], group.thread) = count;
     cluster_sync();
-    const int other = group.lane() < size_ ? published(scratch, group.lane()) : 0;
-    return __reduce_add_sync(kFullWarp, other);
+    return __reduce_add_sync(kFullWarp, group.lane() < size_ ? scratch->published[turn_][group.lane()] : 0);
+  }
+
+  using Meeting = Solo::Meeting;
+  __device__ int arrivals() const { return rank_ == 0 ? size_ - 1 : 1; }
+
+  template <class Group>
+  __device__ void begin(const Group& group, Scratch* scratch) {
+    if (rank_ == 0 && group.thread == 0) scratch->gathered = 0;
+    cluster_arrive();
+  }
+
+  // A member reserves room in the list of the one that finishes by an atomic on its counter, and stores there. A
+  // barrier that counts the bytes stored tells that one when all have come, and another tells the members how many
+  // there are.
+  template <class Group>
+  __device__ int meet(const Group& group, Scratch* scratch, const std::uint64_t* candidates, int count,
+                      const Meeting& meeting, int k) {
+    cluster_wait();
+    if (rank_ != 0) {
+      if (group.thread == 0) scratch->begin = atomicAdd(remote(&scratch->gathered, 0), count);
+      group.sync();
+      const int begin = scratch->begin;
+      const bool fits = begin + count <= kernels::gathered_capacity(k);
+      const std::uint32_t barrier = cluster_address(meeting.arrived, 0);
+      if (group.thread == 0) remote_arrive_expect(barrier, fits ? static_cast<std::uint32_t>(count) * 8 : 0);
+      if (fits) {
+        const std::uint32_t to = cluster_address(meeting.gathered + begin, 0);
+        for (int i = group.thread; i < count; i += Group::kSize) remote_store(to + 8 * i, candidates[i], barrier);
+      }
+      if (group.thread == 0) barrier_arrive_expect(meeting.arrived, sizeof scratch->total);
+    }
+    cluster_barrier_wait(meeting.arrived, met_ & 1);
+    ++met_;
+    if (rank_ != 0) return static_cast<int>(scratch->total);
+    const int total = count + scratch->gathered;
+    if (group.thread > 0 && group.thread < size_) {
+      remote_store(cluster_address(&scratch->total, group.thread), static_cast<std::uint64_t>(total),
+                   cluster_address(meeting.arrived, group.thread));
+    }
+    return total;
   }
 
   template <class Group>
@@ -81,7 +141,7 @@ class Cluster {
     if (total > buffer.capacity) count = cut_to_bound(group, row, count, k, floor, digits, buffer);
     if (rank_ == 0) {
       Scratch* const scratch = buffer.scratch;
-      const auto size_of = [&](int member) { return member == 0 ? 0 : published(scratch, member); };
+      const auto size_of = [&](int member) { return member == 0 ? 0 : scratch->published[turn_][member]; };
       const int listed = end_lists(group, scratch, size_, size_of);
       const auto load = [&](int i) {
         const ListEntry entry = find_entry(scratch, size_, i);
@@ -113,16 +173,15 @@ class Cluster {
   }
 
   template <class T>
-  __device__ static const T* remote(const T* address, int member) {
-    return static_cast<const T*>(__cluster_map_shared_rank(const_cast<T*>(address), member));
-  }
-  __device__ int published(const Scratch* scratch, int member) const {
-    return *remote(&scratch->published[turn_], member);
+  __device__ static T* remote(T* address, int member) {
+    return static_cast<T*>(__cluster_map_shared_rank(const_cast<std::remove_const_t<T>*>(address), member));
   }
 
   int rank_;
   int size_;
+  int log_size_;
   int turn_ = 0;
+  unsigned met_ = 0;
 };
 #endif
 

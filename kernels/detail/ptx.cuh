@@ -23,6 +23,53 @@ __device__ __forceinline__ float4 load_streaming(const float4* address) {
   return value;
 }
 
+// The CTA's dynamic shared memory.
+__device__ __forceinline__ unsigned char* shared_memory() {
+  extern __shared__ __align__(128) unsigned char shared[];
+  return shared;
+}
+
+// Sets bits kFirst..kFirst + 3 of `mask` for the scores of a quad that are admitted.
+template <int kFirst>
+__device__ __forceinline__ void admit(const float4& quad, float floor, unsigned* mask) {
+  asm("{\n"
+      ".reg .pred x, y, z, w;\n"
+      "setp.gtu.f32 x, %1, %5;\n"  // greater or unordered
+      "setp.gtu.f32 y, %2, %5;\n"
+      "setp.gtu.f32 z, %3, %5;\n"
+      "setp.gtu.f32 w, %4, %5;\n"
+      "@x or.b32 %0, %0, %6;\n"
+      "@y or.b32 %0, %0, %7;\n"
+      "@z or.b32 %0, %0, %8;\n"
+      "@w or.b32 %0, %0, %9;\n"
+      "}"
+      : "+r"(*mask)
+      : "f"(quad.x), "f"(quad.y), "f"(quad.z), "f"(quad.w), "f"(floor), "n"(1U << kFirst), "n"(2U << kFirst),
+        "n"(4U << kFirst), "n"(8U << kFirst));
+}
+
+// A barrier of some threads of the CTA. Not the aligned form (bar.sync): a warp may reach inline assembly without
+// having reconverged.
+template <int kBarrier, int kThreads>
+__device__ __forceinline__ void named_barrier_sync() {
+  asm volatile("barrier.sync %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory");
+}
+template <int kBarrier, int kThreads>
+__device__ __forceinline__ bool named_barrier_sync_or(bool value) {
+  int any;
+  asm volatile(
+      "{\n"
+      ".reg .pred in, out;\n"
+      "setp.ne.s32 in, %1, 0;\n"
+      "barrier.red.or.pred out, %2, %3, in;\n"
+      "selp.s32 %0, 1, 0, out;\n"
+      "}"
+      : "=r"(any)
+      : "r"(static_cast<int>(value)), "n"(kBarrier), "n"(kThreads)
+      : "memory");
+  return any != 0;
+}
+
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
@@ -63,6 +110,9 @@ __device__ __forceinline__ void barrier_wait(Barrier* barrier, std::uint32_t par
   }
 }
 
+// Lets bulk copies overwrite shared memory that the CTA has written otherwise.
+__device__ __forceinline__ void async_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 // Copies `bytes` (a multiple of 16, both addresses 16-byte aligned) to shared memory, counted by `barrier`.
 __device__ __forceinline__ void bulk_copy(void* to, const void* from, std::uint32_t bytes, Barrier* barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
@@ -71,10 +121,44 @@ __device__ __forceinline__ void bulk_copy(void* to, const void* from, std::uint3
                : "memory");
 }
 
+// To a barrier of another CTA of the cluster, `address` as cluster_address() gives it: an arrival that announces bytes,
+// and a store that counts them.
+__device__ __forceinline__ std::uint32_t cluster_address(const void* pointer, int rank) {
+  std::uint32_t address;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(pointer)), "r"(rank));
+  return address;
+}
+__device__ __forceinline__ void remote_arrive_expect(std::uint32_t barrier, std::uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void remote_store(std::uint32_t address, std::uint64_t value, std::uint32_t barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(address),
+               "l"(value), "r"(barrier)
+               : "memory");
+}
+// As barrier_wait() for arrivals from other CTAs of the cluster.
+__device__ __forceinline__ void cluster_barrier_wait(Barrier* barrier, std::uint32_t parity) {
+  std::uint32_t ended;
+  do {
+    asm volatile(
+        "{\n"
+        ".reg .pred ended;\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 ended, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, ended;\n"
+        "}"
+        : "=r"(ended)
+        : "r"(shared_address(barrier)), "r"(parity)
+        : "memory");
+  } while (ended == 0);
+}
+
 // The barrier of a thread-block cluster: what a thread wrote before it, its members read after it.
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 __device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
-  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+  cluster_arrive();
+  cluster_wait();
 }
 #endif
 

@@ -57,9 +57,10 @@ struct Row {
   __device__ const float4* quad(int q) const { return reinterpret_cast<const float4*>(scores + head) + q; }
   __device__ int tail() const { return length - head - 4 * quads; }
 
-  // Part `rank` of `size`: whole quads in index order; the edges go to the first part and the last.
-  __device__ Row part(int rank, int size) const {
-    const int share = (quads + size - 1) / size;
+  // Part `rank` of 2^log_size: whole quads in index order; the edges go to the first part and the last.
+  __device__ Row part(int rank, int log_size) const {
+    const int size = 1 << log_size;
+    const int share = (quads + size - 1) >> log_size;
     const int begin = min(quads, rank * share);
     const int end = min(quads, begin + share);
     const int first = rank == 0 ? 0 : head + 4 * begin;

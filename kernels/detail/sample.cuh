@@ -16,11 +16,18 @@
 namespace hpctopk::detail {
 
 // The lowest ordered keys to admit. `secondary` <= `primary` is for rows where `primary` admits fewer than k. What is
-// not `usable` admits every score.
+// not `usable` admits every score. On a plateau a key is not enough: scores that equal `primary` are admitted at
+// indices below `limit` alone.
 struct Boundary {
   std::uint32_t primary = 0;
   std::uint32_t secondary = 0;
+  std::uint32_t highest = kNanKey;  // of the sample
   bool usable = false;
+  bool crowded = false;  // the bin above `primary` holds more of the sample than was wanted in all: see limit_plateau()
+  int limit = kNoLimit;
+
+  static constexpr int kNoLimit = 0x7FFFFFFF;
+  __device__ static Boundary at(std::uint32_t key) { return {key, key}; }
 };
 
 // The paper's proposal: every stride-th score from the row's phase, 11-bit fp16 coarse keys, inclusive bin endpoints.
@@ -37,31 +44,232 @@ __device__ __forceinline__ Boundary propose_strided(const Group& group, const Ro
   }
   group.sync();
   find_rank(group, histogram, scratch, view.rank, view.second_rank);
-  return {coarse_floor(scratch->found[0].bin), coarse_floor(scratch->found[1].bin), true};
+  return {coarse_floor(scratch->found[0].bin), coarse_floor(scratch->found[1].bin), kNanKey, true};
 }
 
-// The default proposal: one chunk at a hashed place in each stratum. The histogram's bins divide the range from a key
-// that is certainly below the boundary to the sample's maximum, so that the boundary stays sharp whatever range the
-// scores have. That key is the lowest of the maxima of disjoint subsets of the sample: with at least `rank` subsets,
-// at least `rank` samples reach it. The sample waits in `stage`, shared memory for `room` keys.
+__device__ __forceinline__ uint4 ordered_keys(const float4& scores) {
+  return make_uint4(ordered_key(scores.x), ordered_key(scores.y), ordered_key(scores.z), ordered_key(scores.w));
+}
+__device__ __forceinline__ std::uint32_t lowest_of(const uint4& keys) {
+  return min(min(keys.x, keys.y), min(keys.z, keys.w));
+}
+__device__ __forceinline__ std::uint32_t highest_of(const uint4& keys) {
+  return max(max(keys.x, keys.y), max(keys.z, keys.w));
+}
+template <class Visit>
+__device__ __forceinline__ void for_each_of(const uint4& keys, int quad, const Visit& visit) {
+  visit(keys.x, quad);
+  visit(keys.y, quad);
+  visit(keys.z, quad);
+  visit(keys.w, quad);
+}
+
+// What a thread sees of its samples, quad by quad.
+struct SampleRange {
+  std::uint32_t lowest = kNanKey;
+  std::uint32_t highest = 0;
+  std::uint32_t lowest_maximum = kNanKey;  // of the runs of 2^log_run quads
+  std::uint32_t run_maximum = 0;
+
+  // The thread's n-th quad.
+  __device__ __forceinline__ void add(const uint4& keys, int n, int log_run) {
+    lowest = min(lowest, lowest_of(keys));
+    run_maximum = max(run_maximum, highest_of(keys));
+    highest = max(highest, run_maximum);
+    if (((n + 1) & ((1 << log_run) - 1)) != 0) return;
+    lowest_maximum = min(lowest_maximum, run_maximum);
+    run_maximum = 0;
+  }
+};
+
+// Reads the sample whenever it is visited: few registers, no memory, and the second time it comes from L2.
 template <class Group>
-__device__ __forceinline__ Boundary propose_hashed(const Group& group, const Row& row, SamplePolicy policy, int k,
-                                                   int* histogram, Scratch* scratch, std::uint32_t* stage, int room) {
-  policy.max_samples = min(policy.max_samples, room);
-  const HashedView view = hashed_view(policy, row.length, row.quads, k);
-  if (!view.usable()) return {};
-  const int quads = view.samples / 4;
-  auto* const staged = reinterpret_cast<uint4*>(stage);
-  group.sync();  // the last row's candidates have been read
+struct ReloadedSample {
+  const float4* quads;  // the row's
+  HashedView view;
+  std::uint32_t seed;
+  int thread;
+
+  template <class Visit>
+  __device__ __forceinline__ void for_each(const Visit& visit) const {
+    for_each_quad([&](const uint4& keys, int quad) { for_each_of(keys, quad, visit); });
+  }
+  template <class Visit>
+  __device__ __forceinline__ void for_each_quad(const Visit& visit) const {
+    constexpr int kInFlight = 4;
+    const int count = view.samples / 4;
+    for (int base = thread; base < count; base += kInFlight * Group::kSize) {
+      float4 scores[kInFlight];
+#pragma unroll
+      for (int i = 0; i < kInFlight; ++i) {
+        const int quad = min(base + i * Group::kSize, count - 1);  // unconditional loads are in flight together
+        scores[i] = load_streaming(quads + view.quad(quad, seed));
+      }
+#pragma unroll
+      for (int i = 0; i < kInFlight; ++i) {
+        const int quad = base + i * Group::kSize;
+        if (quad < count) visit(ordered_keys(scores[i]), quad);
+      }
+    }
+    __syncwarp();
+  }
+};
+
+// The width of the proposal's bins, as a shift.
+__device__ __forceinline__ int bin_shift(std::uint32_t low, std::uint32_t highest) {
+  return max(0, kWarpSize - __clz(static_cast<int>(highest - low)) - kDigitBits);
+}
+
+// The default proposal (one chunk at a hashed place in each stratum) from its samples, of which each thread has seen
+// the range of its own, and sample.for_each visits their keys with their quads. The histogram's bins divide the range
+// from a key that is certainly below the boundary to the sample's maximum, so that the boundary stays sharp whatever
+// range the scores have. That key is the lowest of the maxima of disjoint subsets of the sample: with at least `rank`
+// subsets, at least `rank` samples reach it. begin_proposal() came before, and a barrier.
+template <class Group, class Sample>
+__device__ __forceinline__ Boundary hashed_boundary(const Group& group, const GroupView& group_view,
+                                                    const Sample& sample, const SampleRange& range, int* histogram,
+                                                    Scratch* scratch) {
+  const HashedView& view = group_view.hashed;
+  std::uint32_t highest = range.highest;
+  std::uint32_t low = range.lowest;
+  if (group_view.enough && group_view.by_runs) {
+    low = range.lowest_maximum;
+  } else if (group_view.enough) {
+    low = highest;
+    for (int i = 0; i < group_view.log_threads; ++i) low = max(low, __shfl_xor_sync(kFullWarp, low, 1 << i));
+    const int subsets = min(Group::kSize, view.samples / 4) >> group_view.log_threads;  // of threads that hold samples
+    if (group.thread >= subsets << group_view.log_threads) low = kNanKey;
+  }
+  low = __reduce_min_sync(kFullWarp, low);
+  highest = __reduce_max_sync(kFullWarp, highest);
+  if (group.lane() == 0) {
+    atomicMin(&scratch->low_key, low);
+    atomicMax(&scratch->high_key, highest);
+  }
+  group.sync();
+  low = scratch->low_key;
+  highest = scratch->high_key;
+  const int shift = bin_shift(low, highest);
+  sample.for_each([&](std::uint32_t key, int) {
+    if (key >= low) atomicAdd(&histogram[(key - low) >> shift], 1);
+  });
+  group.sync();
+  find_rank(group, histogram, scratch, view.rank, view.second_rank);
+  const RankBin found = scratch->found[0];
+  return {low + (static_cast<std::uint32_t>(found.bin) << shift),
+          low + (static_cast<std::uint32_t>(scratch->found[1].bin) << shift), highest, true, found.inside > view.rank};
+}
+
+template <class Group>
+__device__ __forceinline__ void begin_proposal(const Group& group, int* histogram, Scratch* scratch) {
   clear_histogram(group, histogram);
   if (group.thread == 0) {
     scratch->low_key = kNanKey;
     scratch->high_key = 0;
   }
+}
 
+template <class Group>
+struct StagedSample {
+  const uint4* keys;
+  int thread, quads;
+  template <class Visit>
+  __device__ __forceinline__ void for_each(const Visit& visit) const {
+    for (int quad = thread; quad < quads; quad += Group::kSize) for_each_of(keys[quad], quad, visit);
+  }
+};
+
+template <class Group, int kQuads>
+struct RegisterSample {
+  uint4 keys[kQuads];
+  int thread, quads;
+  template <class Visit>
+  __device__ __forceinline__ void for_each(const Visit& visit) const {
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) {
+      const int quad = thread + i * Group::kSize;
+      if (quad < quads) for_each_of(keys[i], quad, visit);
+    }
+  }
+};
+
+// The default proposal that keeps nothing of the sample. Nobody reads the histogram or the scratch any more where it is
+// called.
+template <class Group>
+__device__ __forceinline__ Boundary propose_hashed_reloading(const Group& group, const Row& row, const GroupView& view,
+                                                             int* histogram, Scratch* scratch) {
+  const ReloadedSample<Group> sample{row.quad(0), view.hashed, row.seed, group.thread};
+  begin_proposal(group, histogram, scratch);
+  SampleRange range;
+  sample.for_each_quad([&](const uint4& keys, int quad) { range.add(keys, quad / Group::kSize, view.log_run); });
+  group.sync();
+  return hashed_boundary(group, view, sample, range, histogram, scratch);
+}
+
+// The default proposal of a row whose boundary is crowded: where most of its bin is one key, equal scores are admitted
+// up to the index where the sample has as many of them as are wanted. Out of line, and from nothing but the row's
+// index: few rows come here, and those that do not should carry nothing for them.
+template <class Group>
+__device__ __noinline__ Boundary limit_plateau(Group group, const Operands& operands, const SamplePolicy& policy,
+                                               std::int64_t index, int* histogram, Scratch* scratch) {
+  const Row row = load_row(operands, index);
+  const GroupView view = register_view(policy, row.length, row.quads, operands.k, Group::kSize);
+  const ReloadedSample<Group> sample{row.quad(0), view.hashed, row.seed, group.thread};
+  group.sync();
+  Boundary boundary = propose_hashed_reloading(group, row, view, histogram, scratch);
+  const RankBin found = scratch->found[0];
+  const std::uint32_t width = (1U << bin_shift(scratch->low_key, scratch->high_key)) - 1;
+  const int quads = view.hashed.samples / 4;
+  group.sync();
+  clear_histogram(group, histogram);
+  if (group.thread == 0) {
+    scratch->low_key = kNanKey;
+    scratch->above = 0;
+  }
+  group.sync();
+  std::uint32_t plateau = kNanKey;
+  sample.for_each([&](std::uint32_t key, int) {
+    if (key - boundary.primary <= width) plateau = min(plateau, key);
+  });
+  plateau = __reduce_min_sync(kFullWarp, plateau);
+  if (group.lane() == 0) atomicMin(&scratch->low_key, plateau);
+  group.sync();
+  plateau = scratch->low_key;
+  int equal = 0;
+  sample.for_each([&](std::uint32_t key, int quad) {
+    if (key != plateau) return;
+    ++equal;
+    atomicAdd(&histogram[kBins - 1 - quad * kBins / quads], 1);  // the lowest index in the highest bin
+  });
+  equal = __reduce_add_sync(kFullWarp, equal);
+  if (group.lane() == 0) atomicAdd(&scratch->above, equal);
+  group.sync();
+  equal = scratch->above;
+  const int wanted = view.hashed.rank - (found.above + found.inside - equal);
+  if (wanted > 0 && equal > wanted) {
+    find_rank(group, histogram, scratch, wanted);
+    const int places = kBins - scratch->found[0].bin;
+    boundary.primary = plateau;
+    boundary.limit = static_cast<int>(static_cast<std::int64_t>(row.length) * places / kBins) + 1;
+  }
+  group.sync();
+  return boundary;
+}
+
+// The default proposal with the sample waiting in `stage`, shared memory for `room` keys.
+template <class Group>
+__device__ __forceinline__ Boundary propose_hashed(const Group& group, const Row& row, SamplePolicy policy, int k,
+                                                   int* histogram, Scratch* scratch, std::uint32_t* stage, int room) {
+  policy.max_samples = min(policy.max_samples, room);
+  const GroupView group_view = detail::group_view(policy, row.length, row.quads, k, Group::kSize);
+  const HashedView& view = group_view.hashed;
+  if (!view.usable()) return {};
+  const int quads = view.samples / 4;
+  auto* const staged = reinterpret_cast<uint4*>(stage);
+  group.sync();  // the last row's candidates have been read
+  begin_proposal(group, histogram, scratch);
   constexpr int kInFlight = 2;  // quads
-  std::uint32_t highest = 0;
-  std::uint32_t lowest = kNanKey;
+  SampleRange range;
   for (int base = group.thread; base < quads; base += kInFlight * Group::kSize) {
     float4 scores[kInFlight];
 #pragma unroll
@@ -73,47 +281,40 @@ __device__ __forceinline__ Boundary propose_hashed(const Group& group, const Row
     for (int i = 0; i < kInFlight; ++i) {
       const int quad = base + i * Group::kSize;
       if (quad >= quads) continue;
-      const uint4 keys = make_uint4(ordered_key(scores[i].x), ordered_key(scores[i].y), ordered_key(scores[i].z),
-                                    ordered_key(scores[i].w));
-      staged[quad] = keys;
-      highest = max(highest, max(max(keys.x, keys.y), max(keys.z, keys.w)));
-      lowest = min(lowest, min(min(keys.x, keys.y), min(keys.z, keys.w)));
+      const uint4 keys = staged[quad] = ordered_keys(scores[i]);
+      range.add(keys, quad / Group::kSize, group_view.log_run);
     }
   }
   group.sync();
+  const StagedSample<Group> sample{staged, group.thread, quads};
+  return hashed_boundary(group, group_view, sample, range, histogram, scratch);
+}
 
-  const int active = min(Group::kSize, quads);  // threads that hold samples; whole subsets only below
-  int lanes = kWarpSize;
-  while (lanes > 1 && active / lanes < view.second_rank) lanes /= 2;
-  std::uint32_t low = lowest;
-  if (active / lanes >= view.second_rank) {
-    low = highest;
-    for (int distance = 1; distance < lanes; distance *= 2) low = max(low, __shfl_xor_sync(kFullWarp, low, distance));
-    if (group.thread >= active / lanes * lanes) low = kNanKey;
+// The default proposal with the sample in registers, kQuads quads a thread; `meanwhile` runs while it is on its way.
+// Nobody reads the histogram or the scratch any more where it is called.
+template <int kQuads, class Group, class Meanwhile>
+__device__ __forceinline__ Boundary propose_hashed_in_registers(const Group& group, const Row& row,
+                                                                const GroupView& view, int* histogram, Scratch* scratch,
+                                                                const Meanwhile& meanwhile) {
+  RegisterSample<Group, kQuads> sample;
+  sample.thread = group.thread;
+  sample.quads = view.hashed.samples / 4;
+  float4 scores[kQuads];
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i) {
+    const int quad = min(group.thread + i * Group::kSize, sample.quads - 1);  // unconditional: all in flight together
+    scores[i] = load_streaming(row.quad(view.hashed.quad(quad, row.seed)));
   }
-  low = __reduce_min_sync(kFullWarp, low);
-  highest = __reduce_max_sync(kFullWarp, highest);
-  if (group.lane() == 0) {
-    atomicMin(&scratch->low_key, low);
-    atomicMax(&scratch->high_key, highest);
-  }
+  meanwhile();
+  begin_proposal(group, histogram, scratch);
   group.sync();
-  low = scratch->low_key;
-  const int shift = max(0, kWarpSize - __clz(scratch->high_key - low) - kDigitBits);
-  const auto count = [&](std::uint32_t key) {
-    if (key >= low) atomicAdd(&histogram[(key - low) >> shift], 1);
-  };
-  for (int quad = group.thread; quad < quads; quad += Group::kSize) {
-    const uint4 keys = staged[quad];
-    count(keys.x);
-    count(keys.y);
-    count(keys.z);
-    count(keys.w);
+  SampleRange range;
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i) {
+    sample.keys[i] = ordered_keys(scores[i]);
+    if (group.thread + i * Group::kSize < sample.quads) range.add(sample.keys[i], i, view.log_run);
   }
-  group.sync();
-  find_rank(group, histogram, scratch, view.rank, view.second_rank);
-  return {low + (static_cast<std::uint32_t>(scratch->found[0].bin) << shift),
-          low + (static_cast<std::uint32_t>(scratch->found[1].bin) << shift), true};
+  return hashed_boundary(group, view, sample, range, histogram, scratch);
 }
 
 // The exact coarse boundary (sections 4.3 and 5.2): the coarse bin that holds rank k of all valid scores. Each of the

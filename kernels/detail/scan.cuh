@@ -18,6 +18,7 @@
 #include "kernels/detail/ptx.cuh"
 #include "kernels/detail/refine.cuh"
 #include "kernels/detail/row.cuh"
+#include "kernels/detail/sample.cuh"
 
 namespace hpctopk::detail {
 
@@ -29,6 +30,17 @@ struct CandidateBuffer {
   int capacity;
 };
 
+// Keeps the k best of the buffer's `count` candidates, whose keys are >= `floor`; returns the k-th. Out of line: few
+// rows come here.
+template <class Group>
+__device__ __noinline__ std::uint64_t keep_k_best(Group group, int k, std::uint32_t floor, int length, Digits digits,
+                                                  CandidateBuffer buffer, int count) {
+  const std::uint64_t kth =
+      kth_best(group, buffer.candidates, count, k, floor, length, digits, buffer.histogram, buffer.scratch);
+  keep_best(group, buffer.candidates, count, kth, buffer.scratch);
+  return kth;
+}
+
 // Scores of the row's edges: at most three before the first quad and three after the last.
 inline constexpr int kEdgeScores = 6;
 
@@ -39,8 +51,65 @@ __device__ __forceinline__ float pick(const float4& quad, unsigned i) {
 }
 
 __device__ __forceinline__ unsigned admitted(const float4& quad, float floor) {
-  return static_cast<unsigned>(!(quad.x <= floor)) | static_cast<unsigned>(!(quad.y <= floor)) << 1 |
-         static_cast<unsigned>(!(quad.z <= floor)) << 2 | static_cast<unsigned>(!(quad.w <= floor)) << 3;
+  unsigned mask = 0;
+  admit<0>(quad, floor, &mask);
+  return mask;
+}
+// Of kQuads quads: bits 4 i..4 i + 3 for quad i.
+template <int kQuads, int kFirst = 0>
+__device__ __forceinline__ void admit_all(const float4* quads, float floor, unsigned* mask) {
+  if constexpr (kFirst < kQuads) {
+    admit<4 * kFirst>(quads[kFirst], floor, mask);
+    admit_all<kQuads, kFirst + 1>(quads, floor, mask);
+  }
+}
+
+// What a scan admits: scores of more than a key, and equals of it before an index. A quad that begins before the index
+// is taken for before: those few more do no harm, because no equal before them is left out.
+struct Admission {
+  float floor;  // from `index` on
+  float floor_before;
+  int index;
+  bool closed;  // nothing more from `index` on
+
+  __device__ static Admission from(std::uint32_t key, int limit) {
+    if (limit != Boundary::kNoLimit) return after(composite(key, static_cast<std::uint32_t>(limit)));
+    const float floor = admission_floor(key);
+    return {floor, floor, 0, false};
+  }
+  __device__ static Admission after(std::uint64_t last) {
+    const std::uint32_t key = composite_key(last);
+    return {key_score(key), admission_floor(key), static_cast<int>(composite_index(last)), key == kNanKey};
+  }
+  // Of scores at indices [begin, end): whether equals come in at their begin, and whether only there.
+  __device__ bool before(int begin) const { return begin < index; }
+  __device__ bool mixed(int begin, int end) const { return begin < index && index < end; }
+  __device__ float floor_at(int begin) const { return before(begin) ? floor_before : floor; }
+};
+
+// Appends composite_of(i) for the bits i of each lane's mask, with one atomic a warp, in room for `capacity`
+// candidates. Where there is not enough, appends none and fills what there is with blanks, which rank below every
+// candidate; `count` is then above the capacity. All lanes of a warp call; whether there was room.
+template <class CompositeOf>
+__device__ __forceinline__ bool append(int lane, unsigned mask, const CompositeOf& composite_of,
+                                       std::uint64_t* candidates, int* count, int capacity) {
+  if (!__any_sync(kFullWarp, mask != 0)) return true;
+  const int mine = __popc(mask);
+  const int through = inclusive_scan(mine, lane);
+  int slot = 0;
+  if (lane == kWarpSize - 1) slot = atomicAdd(count, through);
+  slot = __shfl_sync(kFullWarp, slot, kWarpSize - 1);
+  if (__any_sync(kFullWarp, slot + through > capacity)) {
+    for (int i = slot + lane; i < capacity; i += kWarpSize) candidates[i] = 0;
+    return false;
+  }
+  slot += through - mine;
+  while (mask != 0) {
+    const unsigned i = __ffs(static_cast<int>(mask)) - 1;
+    mask &= mask - 1;
+    candidates[slot++] = composite_of(i);
+  }
+  return true;
 }
 
 // Admits the scores of quads [begin, end). The caller knows that there is room for all of them.
@@ -89,22 +158,27 @@ __device__ __forceinline__ void scan_edge(const Group& group, const Row& row, in
   }
 }
 
-// Admits every score of the row whose key is >= `boundary`, as long as k of them are not known to beat it, and returns
-// the number of candidates: at least k of them hold the k best of the row, or all scores >= boundary were admitted.
+// Admits what the boundary's primary key and limit do, as long as k scores are not known to beat it, and returns the
+// number of candidates: at least k of them hold the k best of the row, or all that the boundary admits are there.
 template <class Group>
-__device__ int scan_row(const Group& group, const Row& row, std::uint32_t boundary, int k, Digits digits,
+__device__ int scan_row(const Group& group, const Row& row, const Boundary& boundary, int k, Digits digits,
                         const CandidateBuffer& buffer, Statistics* statistics) {
   Scratch* const scratch = buffer.scratch;
-  float floor = admission_floor(boundary);
+  std::uint32_t lowest = boundary.primary;
+  Admission admission = Admission::from(lowest, boundary.limit);
+  if (admission.closed) admission = Admission::from(lowest, Boundary::kNoLimit);  // rounds have no such state
+  // Rounds lie before the limit, which counts in whole quads here, or behind it.
+  const int limit = min(row.quads, max(0, (admission.index - row.offset - row.head + 3) / 4));
   int count = 0;
   int begin = 0;
   group.sync();
   if (group.thread == 0) scratch->count = 0;
   group.sync();
-  scan_edge(group, row, 0, row.head, floor, buffer.candidates, &scratch->count);
+  scan_edge(group, row, 0, row.head, admission.floor_at(row.offset), buffer.candidates, &scratch->count);
   while (true) {
     const int room = buffer.capacity - kEdgeScores - count;
-    const int end = min(row.quads, begin + room / 4);
+    const int end = min(begin < limit ? limit : row.quads, begin + room / 4);
+    const float floor = begin < limit ? admission.floor_before : admission.floor;
     scan_quads(group, row, begin, end, floor, buffer.candidates, &scratch->count);
     begin = end;
     if (begin == row.quads) break;
@@ -112,16 +186,15 @@ __device__ int scan_row(const Group& group, const Row& row, std::uint32_t bounda
     count = scratch->count;
     group.sync();  // the next round counts on from there
     if (buffer.capacity - count >= (buffer.capacity - k) / 2) continue;
-    const std::uint64_t kth = kth_best(group, buffer.candidates, count, k, boundary, row.offset + row.length, digits,
-                                       buffer.histogram, scratch);
-    keep_best(group, buffer.candidates, count, kth, scratch);
+    const std::uint64_t kth = keep_k_best(group, k, lowest, row.offset + row.length, digits, buffer, count);
     count = k;
-    if (statistics != nullptr && group.thread == 0) atomicAdd(counter(&statistics->tightened), 1ULL);
+    if (statistics != nullptr && group.thread == 0) atomicAdd(atomic_word(&statistics->tightened), 1ULL);
     if (composite_key(kth) == kNanKey) return k;  // nothing ranks above a NaN
-    boundary = composite_key(kth);
-    floor = key_score(boundary);
+    lowest = composite_key(kth);
+    admission.floor = admission.floor_before = key_score(lowest);  // what comes has higher indices
   }
-  scan_edge(group, row, row.length - row.tail(), row.length, floor, buffer.candidates, &scratch->count);
+  const int tail = row.length - row.tail();
+  scan_edge(group, row, tail, row.length, admission.floor_at(row.offset + tail), buffer.candidates, &scratch->count);
   group.sync();
   return scratch->count;
 }

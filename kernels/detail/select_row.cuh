@@ -13,6 +13,7 @@
 #include "kernels/detail/refine.cuh"
 #include "kernels/detail/sample.cuh"
 #include "kernels/detail/scan.cuh"
+#include "kernels/detail/select_best.cuh"
 #include "kernels/kernels.h"
 
 namespace hpctopk::detail {
@@ -45,29 +46,35 @@ struct RowWork {
 };
 
 __device__ __forceinline__ void count_row(Statistics* statistics, int length, int candidates, const RowWork& work) {
-  atomicAdd(counter(&statistics->rows), 1ULL);
-  atomicAdd(counter(&statistics->candidates), static_cast<unsigned long long>(candidates));
-  atomicAdd(counter(&statistics->rescued), static_cast<unsigned long long>(work.rescued));
-  atomicAdd(counter(&statistics->recovered), static_cast<unsigned long long>(work.recovered));
-  atomicAdd(counter(&statistics->scores_read), static_cast<unsigned long long>(work.passes) * length);
+  atomicAdd(atomic_word(&statistics->rows), 1ULL);
+  atomicAdd(atomic_word(&statistics->candidates), static_cast<unsigned long long>(candidates));
+  atomicAdd(atomic_word(&statistics->rescued), static_cast<unsigned long long>(work.rescued));
+  atomicAdd(atomic_word(&statistics->recovered), static_cast<unsigned long long>(work.recovered));
+  atomicAdd(atomic_word(&statistics->scores_read), static_cast<unsigned long long>(work.passes) * length);
 }
 
-// Phase 3 and the output: the k best of the buffer's candidates, which all have keys >= floor.
+// Phase 3 and the output: the k best of the buffer's candidates, which all have keys >= floor, most of them up to
+// `highest`.
 template <class Group>
 __device__ __forceinline__ void finish_row_inline(const Group& group, int start, int length, Digits digits, int k,
-                                                  std::uint32_t floor, int count, const CandidateBuffer& buffer,
-                                                  std::int32_t* out) {
-  const CandidateList<Group> list{group, buffer.candidates, count};
-  const std::uint64_t kth =
-      count == k ? 0 : kth_best_of(group, list, k, floor, length, digits, buffer.histogram, buffer.scratch);
+                                                  std::uint32_t floor, std::uint32_t highest, int count,
+                                                  const CandidateBuffer& buffer, std::int32_t* out) {
+  if (digits == Digits::kNormalised) {
+    select_best(group, {buffer.candidates, count, k, length, start, out}, floor, highest, buffer.histogram,
+                buffer.scratch);
+    return;
+  }
+  const std::uint64_t kth = count == k ? 0
+                                       : kth_best(group, buffer.candidates, count, k, floor, length, digits,
+                                                  buffer.histogram, buffer.scratch);
   write_best(group, start, buffer.candidates, count, kth, out, buffer.scratch);
 }
 
 // The same out of line.
 template <class Group>
 __device__ __noinline__ void finish_row(Group group, int start, int length, Digits digits, int k, std::uint32_t floor,
-                                        int count, CandidateBuffer buffer, std::int32_t* out) {
-  finish_row_inline(group, start, length, digits, k, floor, count, buffer, out);
+                                        std::uint32_t highest, int count, CandidateBuffer buffer, std::int32_t* out) {
+  finish_row_inline(group, start, length, digits, k, floor, highest, count, buffer, out);
 }
 
 // Selects the k best columns of a row of more than k scores into `out`, starting from the secondary boundary where
@@ -85,36 +92,35 @@ __device__ void select_row(const Group& group, Owner& owner, const Row& row, con
     boundary = propose<kView>(group, row, policy.sample, k, buffer);
     if (boundary.usable) {
       work.rescued = underfilled && boundary.secondary < boundary.primary;
-      if (work.rescued) boundary.primary = boundary.secondary;
+      if (work.rescued) boundary = Boundary::at(boundary.secondary);
     } else {
       work.recovered = kView != View::kNone;
       work.passes = 2;
-      boundary.primary = exact_boundary();
+      boundary = Boundary::at(exact_boundary());
     }
   }
   int count;
   int total;
   while (true) {
-    count = scan_row(group, part, boundary.primary, k, policy.digits, buffer, statistics);
+    count = scan_row(group, part, boundary, k, policy.digits, buffer, statistics);
     total = owner.total(group, buffer.scratch, count);
     if (total >= k) break;
     // Section 4.3, underfilled views: first the secondary boundary, then the exact one.
     work.recovered = work.rescued || boundary.secondary == boundary.primary;
     work.rescued = !work.recovered;
     work.passes += work.recovered ? 2 : 1;
-    boundary.primary = work.recovered ? exact_boundary() : boundary.secondary;
+    boundary = Boundary::at(work.recovered ? exact_boundary() : boundary.secondary);
   }
   count = owner.gather(group, row, total, count, k, boundary.primary, policy.digits, buffer, statistics);
   if (!owner.finishes()) return;
-  finish_row(group, row.start, row.length, policy.digits, k, boundary.primary, count, buffer, out);
+  finish_row(group, row.start, row.length, policy.digits, k, boundary.primary, boundary.highest, count, buffer, out);
   if (statistics != nullptr && group.thread == 0) count_row(statistics, row.length, total, work);
 }
 
 static_assert(kBins * sizeof(int) == kernels::kHistogramBytes && sizeof(Scratch) <= kernels::kScratchBytes);
 
-// The candidate buffer of a CTA in its dynamic shared memory.
-__device__ __forceinline__ CandidateBuffer shared_buffer(int capacity) {
-  extern __shared__ __align__(16) unsigned char shared[];
+// A candidate buffer as kernels::shared_bytes() sizes it.
+__device__ __forceinline__ CandidateBuffer buffer_at(unsigned char* shared, int capacity) {
   CandidateBuffer buffer;
   buffer.histogram = reinterpret_cast<int*>(shared);
   buffer.scratch = reinterpret_cast<Scratch*>(shared + kernels::kHistogramBytes);
@@ -128,7 +134,7 @@ __device__ __forceinline__ CandidateBuffer shared_buffer(int capacity) {
 template <View kView, class Group, class Owner>
 __device__ void select_rows(const Group& group, Owner owner, int size, const Operands& operands, const Policy& policy,
                             int capacity) {
-  const CandidateBuffer buffer = shared_buffer(capacity);
+  const CandidateBuffer buffer = buffer_at(shared_memory(), capacity);
   const std::int64_t rows = live_rows(operands);
   for (std::int64_t index = blockIdx.x / size; index < rows; index += gridDim.x / size) {
     const Row row = load_row(operands, index);

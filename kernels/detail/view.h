@@ -48,21 +48,22 @@ HPCTOPK_HOST_DEVICE StridedView strided_view(const SamplePolicy& policy, std::in
 
 inline constexpr std::int32_t kMaxHashedSamples = 16384;
 
-// One chunk of neighbouring scores in each stratum, at a place that a hash of row and stratum gives: a chunk costs a
-// memory transaction or two, and no period of the row can line up with the hash.
+// One chunk of neighbouring scores in each stratum, at a place that a hash of row and stratum gives: a chunk costs one
+// memory transaction, because it begins at a multiple of its size, and no period of the row can line up with the hash.
 struct HashedView {
   std::int32_t samples;
   std::int32_t stratum;    // quads of the row for each chunk
   std::int32_t log_chunk;  // log2 of a chunk's quads
   std::int32_t rank, second_rank;
-  HPCTOPK_HOST_DEVICE bool usable() const { return stratum >= (1 << log_chunk) && samples >= second_rank; }
+  HPCTOPK_HOST_DEVICE bool usable() const { return stratum >= (2 << log_chunk) - 1 && samples >= second_rank; }
 
   // The row's quad that holds samples 4 i..4 i + 3.
   HPCTOPK_HOST_DEVICE std::int32_t quad(std::int32_t i, std::uint32_t seed) const {
     const std::int32_t chunk = i >> log_chunk;
-    const auto places = static_cast<std::uint32_t>(stratum - (1 << log_chunk) + 1);
+    const std::int32_t begin = (chunk * stratum + (1 << log_chunk) - 1) >> log_chunk;  // in chunks of the row
+    const auto places = static_cast<std::uint32_t>(((chunk + 1) * stratum >> log_chunk) - begin);
     const auto place = static_cast<std::int32_t>(scale(mix(seed, static_cast<std::uint32_t>(chunk)), places));
-    return chunk * stratum + place + (i & ((1 << log_chunk) - 1));
+    return ((begin + place) << log_chunk) + (i & ((1 << log_chunk) - 1));
   }
 };
 
@@ -81,6 +82,7 @@ HPCTOPK_HOST_DEVICE HashedView hashed_view(const SamplePolicy& policy, std::int3
   view.log_chunk = log_chunk;
   const std::int32_t chunk = 4 << log_chunk;
   std::int32_t samples = length / policy.stride;
+  if (samples < policy.min_samples) samples = length / 4 < policy.min_samples ? length / 4 : policy.min_samples;
   if (samples > policy.max_samples) samples = policy.max_samples;
   if (samples > kMaxHashedSamples) samples = kMaxHashedSamples;
   const std::int32_t chunks = samples / chunk;
@@ -91,6 +93,52 @@ HPCTOPK_HOST_DEVICE HashedView hashed_view(const SamplePolicy& policy, std::int3
   view.rank = sample_rank(expected, policy.sigmas);
   view.second_rank = sample_rank(expected, 2 * policy.sigmas);
   return view;
+}
+
+// The view of rows of `length` scores as a group of `threads` takes it.
+struct GroupView {
+  HashedView hashed;
+  std::int32_t length, quads;  // of the rows
+  // Disjoint subsets of the sample, as large as there can be second_rank of them: see hashed_boundary(). Those of
+  // 2^log_threads threads or, where by_runs, 2^log_run successive quads of one thread. Not `enough`: there are fewer.
+  std::int32_t log_threads, log_run;
+  bool by_runs, enough;
+};
+
+HPCTOPK_HOST_DEVICE GroupView group_view(const SamplePolicy& policy, std::int32_t length, std::int32_t quads,
+                                         std::int32_t k, std::int32_t threads) {
+  GroupView view{};
+  view.hashed = hashed_view(policy, length, quads, k);
+  view.length = length;
+  view.quads = quads;
+  const std::int32_t sampled = view.hashed.samples / 4;
+  const std::int32_t active = sampled < threads ? sampled : threads;  // threads that have samples
+  const std::int32_t whole = sampled / threads;                       // quads that all have
+  view.by_runs = active < view.hashed.second_rank;
+  if (view.by_runs) {
+    while (threads * (whole >> (view.log_run + 1)) >= view.hashed.second_rank) ++view.log_run;
+    view.enough = threads * (whole >> view.log_run) >= view.hashed.second_rank;
+  } else {
+    while (view.log_threads < 5 && (active >> (view.log_threads + 1)) >= view.hashed.second_rank) ++view.log_threads;
+    view.enough = true;
+  }
+  return view;
+}
+
+// Samples that a group takes at most where it keeps them in registers.
+inline constexpr std::int32_t kRegisterSamples = 8192;
+
+// The same for a group that keeps its sample in registers.
+HPCTOPK_HOST_DEVICE GroupView register_view(SamplePolicy policy, std::int32_t length, std::int32_t quads,
+                                            std::int32_t k, std::int32_t threads) {
+  if (policy.max_samples > kRegisterSamples) policy.max_samples = kRegisterSamples;
+  return group_view(policy, length, quads, k, threads);
+}
+
+// Of a full row: as long as the matrix is wide, beginning where a quad does.
+inline GroupView full_view(const Plan& plan, std::int32_t threads) {
+  const auto columns = static_cast<std::int32_t>(plan.problem.num_columns);
+  return register_view(plan.policy.sample, columns, columns / 4, plan.problem.k, threads);
 }
 
 }  // namespace hpctopk::detail

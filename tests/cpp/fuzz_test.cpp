@@ -61,6 +61,7 @@ Policy any_policy(Rng& rng) {
   SamplePolicy& sample = policy.sample;
   sample.view = one_of<View>(rng, {View::kNone, View::kStrided, View::kHashed});
   sample.stride = static_cast<std::int32_t>(1 + any_size(rng, chance(rng, 0.1) ? 2147483646 : 255));
+  sample.min_samples = static_cast<std::int32_t>(any_size(rng, chance(rng, 0.1) ? 2147483646 : 32767));
   sample.max_samples = static_cast<std::int32_t>(1 + any_size(rng, chance(rng, 0.1) ? 2147483646 : 32767));
   sample.chunk = 4 << uniform(rng, 0, 6);
   sample.rank_margin = margin(1, chance(rng, 0.1) ? 1000 : 3);
@@ -103,7 +104,8 @@ TEST(Fuzz, EverySampleLiesInTheRow) {
     ASSERT_EQ(4 * chunk, policy.chunk);
     ASSERT_GE(hashed.samples, 0);
     ASSERT_EQ(hashed.samples % policy.chunk, 0);
-    ASSERT_LE(hashed.samples, std::min({policy.max_samples, detail::kMaxHashedSamples, length / policy.stride}));
+    const std::int32_t wanted = std::max(length / policy.stride, std::min(policy.min_samples, length / 4));
+    ASSERT_LE(hashed.samples, std::min({policy.max_samples, detail::kMaxHashedSamples, wanted}));
     if (!hashed.usable()) return;
     ASSERT_GE(hashed.rank, 1);
     ASSERT_LE(hashed.rank, hashed.second_rank);

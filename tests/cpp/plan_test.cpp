@@ -95,10 +95,11 @@ void expect_sound_gpu_plan(const Plan& plan, const Problem& p, const DeviceInfo&
   ASSERT_GE(plan.cluster_size, 1);
   ASSERT_LE(plan.cluster_size, device.max_cluster_size);
   if (plan.stages > 0) {
-    ASSERT_EQ(plan.kernel, Kernel::kPersistent);
+    const std::int32_t gathered = plan.kernel == Kernel::kCluster ? kernels::gathered_capacity(p.k) : 0;
+    ASSERT_TRUE(plan.kernel == Kernel::kPersistent || shares_rows);
     ASSERT_GE(device.compute_capability, 90);
-    ASSERT_GE(plan.candidate_capacity, p.k + kernels::kMinRingRoom);
-    ASSERT_EQ(plan.shared_bytes, kernels::ring_shared_bytes(plan.candidate_capacity));
+    ASSERT_GE(plan.candidate_capacity, p.k + kernels::kMinStagedRoom + gathered);
+    ASSERT_EQ(plan.shared_bytes, kernels::staged_shared_bytes(plan.candidate_capacity));
   } else {
     ASSERT_GE(plan.candidate_capacity, p.k + kernels::kMinRound);
     ASSERT_LE(plan.candidate_capacity, p.k + kernels::kFullRound);
@@ -178,7 +179,7 @@ TEST(MakePlan, SharesARowAmongAsManyCtasAsAsked) {
     options.kernel = kernel;
     for (int parts = 2; parts <= most; parts *= 2) {
       options.ctas_per_row = parts;
-      ASSERT_TRUE(make_plan(problem(4, 131072, 0, 2048), named("h200"), options, &plan).ok());
+      ASSERT_TRUE(make_plan(problem(2, 131072, 0, 2048), named("h200"), options, &plan).ok());
       EXPECT_EQ(plan.ctas_per_row, parts);
     }
     for (int parts : {-1, 1, 3, 256}) {
@@ -260,17 +261,14 @@ TEST(MakePlan, PrefersRowLocalForShortRowsAndPersistentForLong) {
   }
 }
 
-TEST(MakePlan, PersistentStreamsThroughARingOneCtaAnSm) {
-  Policy bulk = default_policy();
-  bulk.pipeline = Pipeline::kBulk;
+TEST(MakePlan, PersistentOnBulkCopiesHasOneCtaAnSm) {
   PlanOptions options;
   options.kernel = Kernel::kPersistent;
-  options.policy = &bulk;
   Plan plan;
   ASSERT_TRUE(make_plan(problem(8192, 1048576, 0, 2048), named("h200"), options, &plan).ok());
   EXPECT_EQ(plan.grid, 132);
-  EXPECT_EQ(plan.stages, kernels::kRingStages);
-  EXPECT_EQ(plan.block, kernels::kRingBlock);
+  EXPECT_EQ(plan.stages, kernels::kStagedStages);
+  EXPECT_EQ(plan.block, kernels::kPersistentBlock);
   for (const char* device : {"a100", "rtx5090"}) {  // no bulk copies; no room for the stages
     ASSERT_TRUE(make_plan(problem(8192, 1048576, 0, 2048), named(device), options, &plan).ok());
     EXPECT_EQ(plan.stages, 0) << device;
@@ -278,7 +276,10 @@ TEST(MakePlan, PersistentStreamsThroughARingOneCtaAnSm) {
 }
 
 TEST(MakePlan, PersistentOnLoadsFillsTheDeviceTwice) {
+  Policy loads = default_policy();
+  loads.pipeline = Pipeline::kLoads;
   PlanOptions options;
+  options.policy = &loads;
   options.kernel = Kernel::kPersistent;
   Plan plan;
   ASSERT_TRUE(make_plan(problem(8192, 131072, 0, 2048), named("h200"), options, &plan).ok());
@@ -356,7 +357,7 @@ TEST(MakePlan, RefusesADeviceItCannotUse) {
   device = named("h200");
   device.shared_memory_per_block = 40 * 1024;
   expect_refused(p, device, {}, StatusCode::kUnsupported,
-                 "kernel = auto: k = 2048 needs 41984 bytes of shared memory a block, the device has 40960");
+                 "kernel = auto: k = 2048 needs 42496 bytes of shared memory a block, the device has 40960");
   expect_refused(p, DeviceInfo{}, {}, StatusCode::kInvalidArgument, "device.num_sms = 0: must be at least 1");
 }
 
@@ -377,6 +378,7 @@ TEST(MakePlan, RefusesBadOptions) {
   refused([](Policy* q) { q->sample.view = static_cast<View>(3); }, "policy.sample.view = 3: must be 0, 1 or 2");
   refused([](Policy* q) { q->digits = static_cast<Digits>(-1); }, "policy.digits = -1: must be 0 or 1");
   refused([](Policy* q) { q->sample.stride = 0; }, "policy.sample.stride = 0: must be at least 1");
+  refused([](Policy* q) { q->sample.min_samples = -1; }, "policy.sample.min_samples = -1: must be at least 0");
   refused([](Policy* q) { q->sample.max_samples = 0; }, "policy.sample.max_samples = 0: must be at least 1");
   refused([](Policy* q) { q->sample.chunk = 12; }, "policy.sample.chunk = 12: must be a power of two from 4 to 256");
   refused([](Policy* q) { q->sample.sigmas = -1; }, "policy.sample.sigmas = -1: must be between 0 and 1000");

@@ -116,7 +116,12 @@ void Call::scramble(Scramble how) {
 
 Status Call::launch() { return hpctopk::launch(plan_, arguments_, stream_); }
 
-std::string Call::check() {
+void Call::require_launch() {
+  const Status status = launch();
+  if (!status.ok()) throw std::runtime_error(describe() + ": launch() refused: " + status.message());
+}
+
+void Call::enqueue_check() {
   const Output output{out_.data(), out_.count(),   kGuardElements, arguments_.out_row_stride,
                       live_rows(), plan_.problem.k};
   check_rows(rows(), output, scratch_.data(), report_.data(), stream_);
@@ -124,6 +129,10 @@ std::string Call::check() {
   check_guard(workspace_.data(), kGuardElements, -kGuardElements, report_.data(), stream_);
   check_guard(workspace_.data() + kGuardElements + words, kGuardElements, words, report_.data(), stream_);
   check_cuda(cudaGetLastError());
+}
+
+std::string Call::check() {
+  enqueue_check();
   const Report report = report_.download(0, 1).front();
   if (report.count == 0) return "";
   report_.fill_byte(0);
@@ -175,15 +184,22 @@ std::string Call::describe() const {
 // ---------------------------------------------------------------------------------------------------------------------
 // Graph
 
-Graph::Graph(Call& call, int launches) {
-  check_cuda(cudaStreamBeginCapture(call.stream(), cudaStreamCaptureModeGlobal));
-  Status status;
-  for (int i = 0; i < launches && status.ok(); ++i) status = call.launch();
-  const cudaError_t error = cudaStreamEndCapture(call.stream(), &graph_);
-  if (!status.ok()) throw std::runtime_error(call.describe() + ": launch() refused: " + status.message());
-  check_cuda(error);
+Graph::Graph(cudaStream_t stream, const std::function<void()>& enqueue) {
+  check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  try {
+    enqueue();
+  } catch (...) {
+    if (cudaStreamEndCapture(stream, &graph_) == cudaSuccess) cudaGraphDestroy(graph_);
+    throw;
+  }
+  check_cuda(cudaStreamEndCapture(stream, &graph_));
   check_cuda(cudaGraphInstantiate(&executable_, graph_, 0));
 }
+
+Graph::Graph(Call& call, int launches)
+    : Graph(call.stream(), [&] {
+        for (int i = 0; i < launches; ++i) call.require_launch();
+      }) {}
 
 Graph::~Graph() {
   cudaGraphExecDestroy(executable_);
@@ -225,6 +241,7 @@ void GpuTest::SetUp() {
 std::optional<Plan> GpuTest::plan_for(const Mapping& mapping, const Shape& shape, const Layout& layout) {
   const std::string name = mapping.policy;
   Policy policy = name == "paper" ? paper_policy() : default_policy();
+  if (name == "loads") policy.pipeline = Pipeline::kLoads;
   if (name == "bulk") policy.pipeline = Pipeline::kBulk;
   PlanOptions options;
   options.kernel = mapping.kernel;
@@ -259,13 +276,14 @@ void GpuTest::expect_right(const std::string& report) {
 }
 
 std::vector<Mapping> mappings() {
+  const char* const other_pipeline = default_policy().pipeline == Pipeline::kBulk ? "loads" : "bulk";
   std::vector<Mapping> all;
   for (int i = 0; i < kNumKernels; ++i) {
     const auto kernel = static_cast<Kernel>(i);
     if (kernel == Kernel::kAuto || kernel == Kernel::kCpu) continue;
     all.push_back({kernel, "default"});
     all.push_back({kernel, "paper"});
-    if (kernel == Kernel::kPersistent) all.push_back({kernel, "bulk"});
+    if (kernel != Kernel::kRowLocal && kernel != Kernel::kFallback) all.push_back({kernel, other_pipeline});
   }
   return all;
 }

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -113,7 +114,11 @@ class Call {
   void scramble(Scramble how);
 
   Status launch();
-  // Waits, and returns "" or what is wrong with the output and its surroundings.
+  // Throws std::runtime_error where the launch is refused.
+  void require_launch();
+  // Enqueues the check of the output and its surroundings, which a graph may hold; its findings add up until check().
+  void enqueue_check();
+  // The same, then waits, and returns "" or what was found since the last time.
   std::string check();
   // All of the above in order, with the next way to scramble the workspace.
   std::string run(const Pattern& pattern, std::uint64_t seed);
@@ -164,6 +169,8 @@ class Call {
 // A captured call, instantiated.
 class Graph {
  public:
+  // Captures what `enqueue` enqueues on `stream`.
+  Graph(cudaStream_t stream, const std::function<void()>& enqueue);
   // Captures one or more launches of `call` and nothing else.
   explicit Graph(Call& call, int launches = 1);
   ~Graph();
@@ -177,7 +184,7 @@ class Graph {
   cudaGraphExec_t executable_ = nullptr;
 };
 
-// A kernel and a policy by its name: default, paper, or bulk for the default on the ring of bulk copies.
+// A kernel and a policy by its name: default, paper, or the default with a pipeline of its own, loads or bulk.
 struct Mapping {
   Kernel kernel = Kernel::kAuto;
   const char* policy = "default";
@@ -208,7 +215,8 @@ class GpuTest : public testing::Test {
   std::string refusal_;  // the planner's last
 };
 
-// Every GPU kernel that the header names, with the default policy and the paper's, and each pipeline of persistent.
+// Every GPU kernel that the header names, with the default policy and the paper's, and those that sample with the
+// pipeline that is not the default's.
 std::vector<Mapping> mappings();
 
 // Runs once for each mapping; skips, naming the planner's reason, where it refused every shape of the test.

@@ -157,6 +157,19 @@ __global__ void fill_bits_kernel(std::uint32_t* words, std::int64_t count, std::
   }
 }
 
+__global__ void draw_lengths_kernel(std::int32_t* lengths, std::int64_t count, std::int64_t num_columns, std::int32_t k,
+                                    std::uint32_t* turn) {
+  const std::uint64_t seed = mix(*turn);
+  for (std::int64_t row = threadIdx.x; row < count; row += blockDim.x) {
+    const std::uint64_t h = mix(seed + static_cast<std::uint64_t>(row));
+    const std::int64_t edges[] = {-1, 0, 1, k - 1, k, k + 1, num_columns - 1, num_columns, num_columns + 1};
+    const std::int64_t length = h % 3 == 0 ? edges[(h >> 8) % 9] : static_cast<std::int64_t>((h >> 8) % num_columns);
+    lengths[row] = static_cast<std::int32_t>(length);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) ++*turn;
+}
+
 __device__ std::uint64_t nanoseconds() {
   std::uint64_t now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
@@ -167,6 +180,13 @@ __global__ void occupy_kernel(std::uint64_t duration_ns) {
   const std::uint64_t end = nanoseconds() + duration_ns;
   while (nanoseconds() < end) {
   }
+}
+
+__global__ void hold_kernel(Hold* hold) {
+  constexpr std::uint64_t kLongestNs = 120'000'000'000;
+  atomicAdd_system(&hold->arrived, 1U);
+  const std::uint64_t end = nanoseconds() + kLongestNs;
+  while (*static_cast<volatile std::uint32_t*>(&hold->released) == 0 && nanoseconds() < end) __nanosleep(2000);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -284,8 +304,43 @@ void fill_bits(std::uint32_t* words, std::int64_t count, std::uint64_t seed, cud
   if (count > 0) fill_bits_kernel<<<blocks_for(count), kThreads, 0, stream>>>(words, count, seed);
 }
 
+void draw_lengths(std::int32_t* lengths, std::int64_t count, std::int64_t num_columns, std::int32_t k,
+                  std::uint32_t* turn, cudaStream_t stream) {
+  draw_lengths_kernel<<<1, kThreads, 0, stream>>>(lengths, count, num_columns, k, turn);
+}
+
 void occupy(std::int32_t microseconds, cudaStream_t stream) {
   occupy_kernel<<<64, 256, 0, stream>>>(static_cast<std::uint64_t>(microseconds) * 1000U);
+}
+
+unsigned hold_multiprocessors(std::int32_t cluster_size, Hold* hold, cudaStream_t stream) {
+  constexpr int kSpare = 8;
+  int device = 0;
+  int shared_bytes = 0;
+  int clusters = 0;  // that fit at once
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  cudaDeviceGetAttribute(&clusters, cudaDevAttrMultiProcessorCount, device);
+  cudaFuncSetAttribute(hold_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+  cudaLaunchConfig_t config{};
+  cudaLaunchAttribute attribute{};
+  config.blockDim = dim3(1);
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+  config.stream = stream;
+  if (cluster_size > 1) {  // clusters of the same size, so that what they leave is a place for one and not scattered
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {static_cast<unsigned>(cluster_size), 1, 1};
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    config.gridDim = dim3(static_cast<unsigned>(cluster_size));
+    cudaFuncSetAttribute(hold_kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    cudaOccupancyMaxActiveClusters(&clusters, hold_kernel, &config);
+  }
+  clusters -= (kSpare + cluster_size - 1) / cluster_size;
+  if (clusters < 1) return 0;
+  config.gridDim = dim3(static_cast<unsigned>(clusters * cluster_size));
+  cudaLaunchKernelEx(&config, hold_kernel, hold);
+  return config.gridDim.x;
 }
 
 void check_rows(const Rows& rows, const Output& output, std::uint32_t* scratch, Report* report, cudaStream_t stream) {

@@ -126,8 +126,24 @@ void fill_rows(const Rows& rows, const Pattern& pattern, std::uint64_t seed, std
 void fill_words(std::uint32_t* words, std::int64_t count, std::uint32_t word, cudaStream_t stream);
 void fill_bits(std::uint32_t* words, std::int64_t count, std::uint64_t seed, cudaStream_t stream);
 
+// Enqueues the writing of other lengths at each turn, which it counts in *turn: short, whole, in between, on both sides
+// of k, and some that are clamped.
+void draw_lengths(std::int32_t* lengths, std::int64_t count, std::int64_t num_columns, std::int32_t k,
+                  std::uint32_t* turn, cudaStream_t stream);
+
 // Enqueues a kernel that keeps some multiprocessors busy for about `microseconds`.
 void occupy(std::int32_t microseconds, cudaStream_t stream);
+
+// What a host and the kernel of hold_multiprocessors() tell each other, in memory that both see.
+struct Hold {
+  std::uint32_t arrived;   // CTAs that run
+  std::uint32_t released;  // not 0: they end
+};
+
+// Enqueues a kernel that has multiprocessors to itself, all their shared memory in use, until it is released, at most
+// for two minutes. It leaves room for one cluster of `cluster_size` CTAs that each need a whole multiprocessor, and for
+// no fewer than 8 of them. Returns its CTAs.
+unsigned hold_multiprocessors(std::int32_t cluster_size, Hold* hold, cudaStream_t stream);
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Check

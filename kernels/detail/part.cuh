@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The phases of a CTA that shares a row with others: the part's copies under way while the sample proposes, the scan of
+// what has come, and the candidates of all parts in the buffer of the CTA that finishes.
+
+#ifndef HPCTOPK_KERNELS_DETAIL_PART_CUH_
+#define HPCTOPK_KERNELS_DETAIL_PART_CUH_
+
+#include <cstdint>
+
+#include "kernels/detail/register_sample.cuh"
+#include "kernels/detail/select_best.cuh"
+#include "kernels/detail/select_row.cuh"
+#include "kernels/detail/staged_scan.cuh"
+#include "kernels/kernels.h"
+
+namespace hpctopk::detail {
+
+// Whether a row's candidates are refined in registers, by digits normalised to the proposal's range.
+__device__ __forceinline__ bool fits_registers(int count, int k, const Policy& policy) {
+  return count <= kernels::gathered_capacity(k) && policy.digits == Digits::kNormalised;
+}
+
+// Carved from shared memory: room for kDirectRank + gathered_capacity(k) composites and k indices.
+__device__ __forceinline__ BestStage best_stage(void* shared, int k) {
+  auto* const tied = static_cast<std::uint64_t*>(shared);
+  return {tied, tied + kDirectRank,
+          reinterpret_cast<std::int32_t*>(tied + kDirectRank + kernels::gathered_capacity(k))};
+}
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+inline constexpr std::int64_t kStageTotal = kernels::kStagedStages * kernels::kStagedStageBytes;
+static_assert((kernels::kStagedStages + 1) * sizeof(Barrier) <= kernels::kStagedStateBytes);
+static_assert((kDirectRank + kernels::kMaxGathered) * kernels::kCandidateBytes + kMaxK * 4 <= kStageTotal);
+
+// A CTA's shared memory holds the stages, their barriers, and this.
+__device__ __forceinline__ CandidateBuffer part_buffer(int capacity) {
+  return buffer_at(shared_memory() + kStageTotal + kernels::kStagedStateBytes, capacity);
+}
+
+template <class Group>
+struct PartCta {
+  CandidateBuffer buffer;
+  StagedScan<Group> scan;
+  Solo::Meeting meeting;
+  BestStage best;  // in the stages, once they have been scanned
+
+  // `capacity`: of the CTA's own candidates. Behind them those of others may come, by `arrivals` arrivals.
+  __device__ PartCta(const Group& group, int capacity, int k, int arrivals)
+      : buffer(part_buffer(capacity)),
+        scan(shared_memory(), reinterpret_cast<Barrier*>(shared_memory() + kStageTotal)),
+        meeting{buffer.candidates + buffer.capacity,
+                reinterpret_cast<Barrier*>(shared_memory() + kStageTotal) + kernels::kStagedStages},
+        best(best_stage(shared_memory(), k)) {
+    if (group.thread != 0) return;  // the others come to the barriers after start()
+    barrier_init(meeting.arrived, arrivals);
+    scan.init();
+  }
+
+  // Starts `part` of row `index` on its way and proposes the row's boundary meanwhile; `full` is the view of a row that
+  // is as long as the matrix is wide. Ends with a barrier.
+  template <View kView>
+  __device__ __forceinline__ Boundary start(const Group& group, std::int64_t index, const Row& row, const Row& part,
+                                            const GroupView& full, const Policy& policy,
+                                            const Operands& operands) const {
+    const int k = operands.k;
+    Scratch* const scratch = buffer.scratch;
+    const auto start_part = [&] {
+      if (group.thread != 0) return;
+      scan.start(part);
+      scratch->count = 0;
+      scratch->front = 0;
+      scratch->back = 0;
+    };
+    Boundary boundary;  // admits every score: right where the row fits or has no usable view
+    if (row.length > buffer.capacity - kEdgeScores) {
+      boundary = propose_in_registers<kView>(group, row, full, policy.sample, k, buffer, start_part);
+      if (boundary.crowded) {
+        boundary = limit_plateau(group, operands, policy.sample, index, buffer.histogram, buffer.scratch);
+      }
+    } else {
+      start_part();
+    }
+    if (!boundary.usable) group.sync();
+    return boundary;
+  }
+};
+#endif
+
+}  // namespace hpctopk::detail
+
+#endif  // HPCTOPK_KERNELS_DETAIL_PART_CUH_

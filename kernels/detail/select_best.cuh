@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Phase 3 and the output where the proposal says what range the candidates span: as a rule one histogram, whose bins
+// divide that range, leaves a bin that is ranked directly.
+
+#ifndef HPCTOPK_KERNELS_DETAIL_SELECT_BEST_CUH_
+#define HPCTOPK_KERNELS_DETAIL_SELECT_BEST_CUH_
+
+#include <cstdint>
+
+#include "kernels/detail/histogram.cuh"
+#include "kernels/detail/ordered_key.h"
+#include "kernels/detail/output.cuh"
+#include "kernels/detail/refine.cuh"
+
+namespace hpctopk::detail {
+
+// Digits >= base in bins of equal width, but for bin 0, which holds base alone, and for the last, which is open.
+struct DigitBins {
+  std::uint32_t base;
+  int shift;
+
+  __device__ static DigitBins of(std::uint32_t base, std::uint32_t highest) {
+    const std::uint32_t span = highest > base ? highest - base : 0;
+    int shift = max(0, kWarpSize - __clz(static_cast<int>(span)) - kDigitBits);
+    shift += span >> shift >= kBins - 1;
+    return {base, shift};
+  }
+  __device__ int bin(std::uint32_t digit) const {
+    return static_cast<int>(min((digit - base + (1U << shift) - 1) >> shift, kBins - 1U));
+  }
+  __device__ std::uint32_t low_of(int bin) const {
+    return bin == 0 ? base : base + (static_cast<std::uint32_t>(bin - 1) << shift) + 1;
+  }
+  __device__ std::uint32_t high_of(int bin) const {
+    const std::uint32_t high = base + (static_cast<std::uint32_t>(bin) << shift);
+    return bin == kBins - 1 || high < base ? 0xFFFFFFFFU : high;  // a bin may reach beyond the last digit
+  }
+};
+
+// Candidates in shared memory, and where the columns of the best go.
+struct Selection {
+  const std::uint64_t* candidates;
+  int count;
+  int k;
+  int length;  // bounds the indices
+  std::int32_t start;
+  std::int32_t* out;
+};
+
+// Writes the columns of the `need` best of the `listed` composites in `tied`, after all others.
+template <class Group>
+__device__ __forceinline__ void rank_directly(const Group& group, const std::uint64_t* tied, int listed, int need,
+                                              const Selection& selection) {
+  for (int i = group.warp(); i < listed; i += Group::kWarps) {
+    const std::uint64_t c = tied[i];
+    int better = 0;
+#pragma unroll 1
+    for (int j = group.lane(); j < listed; j += kWarpSize) better += tied[j] > c;
+    better = __reduce_add_sync(kFullWarp, better);
+    if (better < need && group.lane() == 0) {
+      selection.out[selection.k - need + better] = selection.start + static_cast<std::int32_t>(composite_index(c));
+    }
+  }
+}
+
+// The rest of a selection: `need` more from the candidates with keys in [low, high], where they are many, as equal
+// scores are. Rounds over what they really span, first by key and, once one key is left, by index. Out of line: few
+// rows come here.
+template <class Group>
+__device__ __noinline__ void select_among(Group group, Selection selection, std::uint32_t low, std::uint32_t high,
+                                          int need, int* histogram, Scratch* scratch) {
+  auto* const tied = reinterpret_cast<std::uint64_t*>(histogram);
+  bool by_index = false;
+  std::uint32_t key = 0;  // where by_index
+  const auto rank_indices = [&] {
+    by_index = true;
+    key = low;
+    low = ~static_cast<std::uint32_t>(selection.length - 1);
+    high = 0xFFFFFFFFU;
+  };
+  const auto digit_of = [&](std::uint64_t c) {
+    return by_index ? static_cast<std::uint32_t>(c) : composite_key(c);  // the complement of the index ranks it
+  };
+  const auto for_each_left = [&](const auto& visit) {
+    for (int base = 0; base < selection.count; base += Group::kSize) {
+      const int i = base + group.thread;
+      const std::uint64_t c = selection.candidates[min(i, selection.count - 1)];
+      const std::uint32_t digit = digit_of(c);
+      const bool is_left = i < selection.count && low <= digit && digit <= high;
+      if (is_left && (!by_index || composite_key(c) == key)) visit(c, digit);
+      __syncwarp();
+    }
+  };
+  const auto find_span = [&] {
+    std::uint32_t lowest = 0xFFFFFFFFU;
+    std::uint32_t highest = 0;
+    for_each_left([&](std::uint64_t, std::uint32_t digit) {
+      lowest = min(lowest, digit);
+      highest = max(highest, digit);
+    });
+    lowest = __reduce_min_sync(kFullWarp, lowest);
+    highest = __reduce_max_sync(kFullWarp, highest);
+    if (group.lane() == 0) {
+      atomicMin(&scratch->low_key, lowest);
+      atomicMax(&scratch->high_key, highest);
+    }
+    group.sync();
+    low = scratch->low_key;
+    high = scratch->high_key;
+    if (!by_index && low == high) rank_indices();
+  };
+  while (true) {
+    group.sync();
+    clear_histogram(group, histogram);
+    if (group.thread == 0) {
+      scratch->listed = 0;
+      scratch->low_key = 0xFFFFFFFFU;
+      scratch->high_key = 0;
+    }
+    group.sync();
+    if (!by_index && low == high) {
+      rank_indices();
+    } else {
+      find_span();
+    }
+    const DigitBins bins = DigitBins::of(low, high);
+    for_each_left([&](std::uint64_t, std::uint32_t digit) { atomicAdd(&histogram[bins.bin(digit)], 1); });
+    group.sync();
+    find_rank(group, histogram, scratch, need);
+    const RankBin found = scratch->found[0];
+    const bool all = found.above + found.inside == need;
+    const bool rankable = found.inside <= kDirectRank;
+    const std::uint32_t bin_low = bins.low_of(found.bin);
+    const std::uint32_t bin_high = min(high, bins.high_of(found.bin));
+    for_each_left([&](std::uint64_t c, std::uint32_t digit) {
+      if (digit > bin_high || (all && digit >= bin_low)) {
+        selection.out[atomicAdd(&scratch->count, 1)] = selection.start + static_cast<std::int32_t>(composite_index(c));
+      } else if (rankable && digit >= bin_low) {
+        tied[atomicAdd(&scratch->listed, 1)] = c;
+      }
+    });
+    if (all) return;
+    need -= found.above;
+    if (rankable) {
+      group.sync();
+      rank_directly(group, tied, found.inside, need, selection);
+      return;
+    }
+    low = bin_low;
+    high = bin_high;
+  }
+}
+
+// Writes the columns of the k best of `count` >= k distinct candidates. Their keys are at least `floor`, and most are
+// expected above it and up to `highest`: where they are not, it takes longer.
+template <class Group>
+__device__ __forceinline__ void select_best(const Group& group, const Selection& selection, std::uint32_t floor,
+                                            std::uint32_t highest, int* histogram, Scratch* scratch) {
+  constexpr int kAtOnce = 4;
+  const std::uint64_t* const candidates = selection.candidates;
+  const int count = selection.count;
+  auto* const tied = reinterpret_cast<std::uint64_t*>(histogram);  // once the histogram is done with
+  static_assert(kDirectRank * sizeof(std::uint64_t) <= kBins * sizeof(int));
+  group.sync();  // all have read the count that the scan left
+  clear_histogram(group, histogram);
+  if (group.thread == 0) {
+    scratch->count = 0;
+    scratch->listed = 0;
+  }
+  group.sync();
+  // What equals the floor has a bin of its own: on a plateau it is nearly everything, and has its indices to be ranked.
+  const DigitBins bins = DigitBins::of(max(floor, kLowestKey), highest);
+  for (int base = group.thread; base < count; base += kAtOnce * Group::kSize) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (base + i * Group::kSize >= count) continue;
+      atomicAdd(&histogram[bins.bin(composite_key(candidates[base + i * Group::kSize]))], 1);
+    }
+  }
+  group.sync();
+  find_rank(group, histogram, scratch, selection.k);
+  const RankBin found = scratch->found[0];
+  const std::uint32_t low = bins.low_of(found.bin);
+  const std::uint32_t high = bins.high_of(found.bin);
+  const bool all = found.above + found.inside == selection.k;
+  const bool rankable = found.inside <= kDirectRank;
+  const std::uint32_t below_winners = all ? low - 1 : high;
+  // A warp reserves room for all it writes of a few candidates with one atomic.
+  for (int base = 0; base < count; base += kAtOnce * Group::kSize) {
+    std::uint64_t c[kAtOnce];
+    unsigned kept[kAtOnce];
+    int total = 0;
+    unsigned ties = 0;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) c[i] = candidates[min(base + i * Group::kSize + group.thread, count - 1)];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const bool valid = base + i * Group::kSize + group.thread < count;
+      const bool wins = composite_key(c[i]) > below_winners;
+      kept[i] = __ballot_sync(kFullWarp, valid && wins);
+      total += __popc(kept[i]);
+      if (valid && !wins && rankable && composite_key(c[i]) >= low) ties |= 1U << i;
+    }
+    int slot = 0;
+    if (group.lane() == 0) slot = atomicAdd(&scratch->count, total);
+    slot = __shfl_sync(kFullWarp, slot, 0);
+    const unsigned below = lanes_below(group.lane());
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if ((kept[i] >> group.lane() & 1) != 0) {
+        selection.out[slot + __popc(kept[i] & below)] =
+            selection.start + static_cast<std::int32_t>(composite_index(c[i]));
+      }
+      slot += __popc(kept[i]);
+    }
+#pragma unroll 1
+    while (ties != 0) {
+      const int i = __ffs(static_cast<int>(ties)) - 1;
+      ties &= ties - 1;
+      tied[atomicAdd(&scratch->listed, 1)] = candidates[base + i * Group::kSize + group.thread];
+    }
+    __syncwarp();
+  }
+  if (all) return;
+  const int need = selection.k - found.above;
+  if (!rankable) {
+    select_among(group, selection, low, high, need, histogram, scratch);
+    return;
+  }
+  group.sync();
+  rank_directly(group, tied, found.inside, need, selection);
+}
+
+// Candidates that a thread of a CTA keeps in registers.
+template <class Group>
+inline constexpr int kEntries = kernels::kMaxGathered / Group::kSize;
+
+// What select_from_registers() needs beside.
+struct BestStage {
+  std::uint64_t* tied;  // [kDirectRank]
+  std::uint64_t* list;  // [gathered_capacity(k)]
+  std::int32_t* best;   // [k]
+};
+
+// select_best() for candidates that load(0), ..., load(selection.count - 1) bring. Out of line: few rows come here.
+template <class Group, class Load>
+__device__ __noinline__ void select_from_list(Group group, Selection selection, Load load, std::uint32_t floor,
+                                              std::uint32_t highest, int* histogram, Scratch* scratch,
+                                              std::uint64_t* list) {
+  for (int i = group.thread; i < selection.count; i += Group::kSize) list[i] = load(i);
+  group.sync();
+  selection.candidates = list;
+  select_best(group, selection, floor, highest, histogram, scratch);
+}
+
+// As select_best() for candidates that load(0), ..., load(selection.count - 1) bring to registers once. The atomic that
+// counts an entry in its bin returns its place there, which with the entries of higher bins is its place among the
+// best. On a plateau all would wait for one bin: `plateau` says to go another way.
+template <class Group, class Load>
+__device__ __forceinline__ void select_from_registers(const Group& group, const Selection& selection, const Load& load,
+                                                      std::uint32_t floor, std::uint32_t highest, bool plateau,
+                                                      int* histogram, Scratch* scratch, const BestStage& stage) {
+  if (plateau) {
+    select_from_list(group, selection, load, floor, highest, histogram, scratch, stage.list);
+    return;
+  }
+  const int count = selection.count;
+  std::uint64_t c[kEntries<Group>];
+  std::uint32_t places[kEntries<Group>];  // bin and place in it
+#pragma unroll
+  for (int i = 0; i < kEntries<Group>; ++i) {
+    c[i] = 0;
+    if (i * Group::kSize < count) c[i] = load(min(i * Group::kSize + group.thread, count - 1));
+  }
+  clear_histogram(group, histogram);
+  group.sync();
+  const DigitBins bins = DigitBins::of(max(floor, kLowestKey), highest);
+#pragma unroll
+  for (int i = 0; i < kEntries<Group>; ++i) {
+    places[i] = 0;
+    if (i * Group::kSize + group.thread >= count) continue;
+    const int bin = bins.bin(composite_key(c[i]));
+    places[i] = static_cast<std::uint32_t>(bin) << 16 | static_cast<std::uint32_t>(atomicAdd(&histogram[bin], 1));
+  }
+  group.sync();
+  find_rank<true>(group, histogram, scratch, selection.k);
+  const RankBin found = scratch->found[0];
+  const bool all = found.above + found.inside == selection.k;
+  const bool rankable = found.inside <= kDirectRank;
+  const int lowest_winner = all ? found.bin : found.bin + 1;
+#pragma unroll
+  for (int i = 0; i < kEntries<Group>; ++i) {
+    if (i * Group::kSize + group.thread >= count) continue;
+    const int bin = static_cast<int>(places[i] >> 16);
+    const int place = static_cast<int>(places[i] & 0xFFFFU);
+    if (bin >= lowest_winner) {
+      stage.best[histogram[bin] + place] = selection.start + static_cast<std::int32_t>(composite_index(c[i]));
+    } else if (bin == found.bin && rankable) {
+      stage.tied[place] = c[i];
+    }
+  }
+  const int placed = all ? selection.k : found.above;
+  if (!all && !rankable) {
+#pragma unroll
+    for (int i = 0; i < kEntries<Group>; ++i) {
+      if (i * Group::kSize + group.thread < count) stage.list[i * Group::kSize + group.thread] = c[i];
+    }
+    if (group.thread == 0) scratch->count = placed;
+  }
+  group.sync();
+  // Consecutive threads write consecutive words: stores to scattered words leave the SM one sector a cycle.
+  for (int i = group.thread; i < placed; i += Group::kSize) selection.out[i] = stage.best[i];
+  if (all) return;
+  if (rankable) {
+    rank_directly(group, stage.tied, found.inside, selection.k - placed, selection);
+  } else {
+    Selection rest = selection;
+    rest.candidates = stage.list;
+    select_among(group, rest, bins.low_of(found.bin), bins.high_of(found.bin), selection.k - placed, histogram,
+                 scratch);
+  }
+}
+
+}  // namespace hpctopk::detail
+
+#endif  // HPCTOPK_KERNELS_DETAIL_SELECT_BEST_CUH_

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every mapping, on every policy that changes its path, against a sort: random shapes, windows, alignments and scores
+// in random schedules. HPCTOPK_EMULATED_SEED=N runs N alone, as a failure names it; HPCTOPK_EMULATED_CASES=N runs N
+// cases.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "hpctopk/topk.h"
+#include "kernels/detail/ordered_key.h"
+#include "kernels/kernels.h"
+
+namespace hpctopk::test {
+namespace {
+
+using Rng = std::mt19937;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+std::int64_t uniform(Rng& rng, std::int64_t low, std::int64_t high) {
+  return std::uniform_int_distribution<std::int64_t>(low, high)(rng);
+}
+float fraction(Rng& rng) { return std::uniform_real_distribution<float>()(rng); }
+float normal(Rng& rng) { return std::normal_distribution<float>()(rng); }
+
+// A score by its family, for column i of n.
+using Family = float (*)(Rng& rng, std::int64_t i, std::int64_t n);
+constexpr Family kFamilies[] = {
+    [](Rng& rng, std::int64_t, std::int64_t) { return normal(rng); },
+    [](Rng& rng, std::int64_t, std::int64_t) { return std::max(0.0F, normal(rng) - 2.6F); },    // a plateau of zeros
+    [](Rng& rng, std::int64_t, std::int64_t) { return std::round(4 * normal(rng)) / 4; },       // plateaus
+    [](Rng& rng, std::int64_t, std::int64_t) { return 100 + fraction(rng) * 1e-3F; },           // a narrow range
+    [](Rng& rng, std::int64_t i, std::int64_t) { return i < 900 ? normal(rng) : -kInfinity; },  // few finite
+    [](Rng&, std::int64_t, std::int64_t) { return 1.0F; },                                      // all equal
+    [](Rng&, std::int64_t i, std::int64_t) { return static_cast<float>(i); },                   // ascending
+    [](Rng&, std::int64_t i, std::int64_t n) { return static_cast<float>(n - i); },             // descending
+    [](Rng& rng, std::int64_t, std::int64_t) { return fraction(rng) < 0.5F ? kNan : normal(rng); },
+    [](Rng& rng, std::int64_t, std::int64_t) { return fraction(rng) < 0.1F ? kInfinity : normal(rng); },
+    [](Rng& rng, std::int64_t i, std::int64_t) { return i % 128 == 5 ? 10 + fraction(rng) : 0.1F * normal(rng); },
+    [](Rng& rng, std::int64_t i, std::int64_t n) { return i > n - 3000 ? 5 + fraction(rng) : normal(rng); },
+    [](Rng& rng, std::int64_t, std::int64_t) {
+      return fraction(rng) < 0.01F ? normal(rng) : fraction(rng) < 0.5F ? 0.0F : -0.0F;
+    },
+    [](Rng& rng, std::int64_t i, std::int64_t n) { return i < n / 2 ? normal(rng) : 0.0F; },
+    [](Rng&, std::int64_t, std::int64_t) { return kNan; },
+    [](Rng& rng, std::int64_t i, std::int64_t n) { return i < n / 2 ? normal(rng) - 5 : -1.0F; },
+    [](Rng& rng, std::int64_t, std::int64_t) { return std::exp(10 * normal(rng)); },  // a long tail
+};
+
+DeviceInfo hopper(int num_sms) {
+  DeviceInfo device;
+  std::strcpy(device.name, "emulated");
+  device.compute_capability = 90;
+  device.num_sms = num_sms;
+  device.shared_memory_per_block = 232448;
+  device.shared_memory_per_sm = 233472;
+  device.max_cluster_size = 16;
+  device.l2_bytes = 50 << 20;
+  device.memory_bandwidth_gbps = 4530;
+  return device;
+}
+
+std::vector<std::int32_t> sorted_selection(const float* scores, std::int32_t start, std::int32_t length, int k) {
+  std::vector<std::int32_t> result;
+  if (length <= k) {
+    for (int i = 0; i < k; ++i) result.push_back(i < length ? start + i : -1);
+    return result;
+  }
+  std::vector<std::uint64_t> composites;
+  for (std::int32_t i = 0; i < length; ++i) {
+    composites.push_back(detail::composite(detail::ordered_key(scores[start + i]), static_cast<std::uint32_t>(i)));
+  }
+  std::nth_element(composites.begin(), composites.begin() + k - 1, composites.end(), std::greater<>());
+  for (int i = 0; i < k; ++i) {
+    result.push_back(start +
+                     static_cast<std::int32_t>(detail::composite_index(composites[static_cast<std::size_t>(i)])));
+  }
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+struct Mapping {
+  Kernel kernel;
+  const char* policy;  // "default", "loads" or "paper"
+};
+
+std::string name_of(const testing::TestParamInfo<Mapping>& info) {
+  return std::string(to_string(info.param.kernel)) + "_" + info.param.policy;
+}
+
+int launch(const Plan& plan, const Arguments& arguments) {
+  switch (plan.kernel) {
+    case Kernel::kPersistent:
+      return kernels::launch_persistent(plan, arguments, nullptr);
+    case Kernel::kKvSplit:
+      return kernels::launch_kv_split(plan, arguments, nullptr);
+    case Kernel::kCluster:
+      return kernels::launch_cluster(plan, arguments, nullptr);
+    default:
+      return kernels::launch_row_local(plan, arguments, nullptr);
+  }
+}
+
+class EmulatedTest : public testing::TestWithParam<Mapping> {};
+
+void expect_right(const Mapping& mapping, unsigned seed) {
+  SCOPED_TRACE("HPCTOPK_EMULATED_SEED=" + std::to_string(seed));
+  Rng rng(seed);
+  constexpr std::int32_t kKs[] = {1, 64, 512, 705, 1024, 2048, 4096};
+  constexpr std::int64_t kWidths[] = {3001, 9000, 16384, 24000, 40001, 70000, 131072};
+  Problem problem;
+  problem.k = kKs[uniform(rng, 0, 6)];
+  problem.num_columns = kWidths[uniform(rng, 0, 6)] + uniform(rng, 0, 3);
+  problem.num_rows = uniform(rng, 1, 3);
+  problem.row_stride = problem.num_columns + (uniform(rng, 0, 1) == 0 ? 0 : uniform(rng, 1, 7));
+  const std::string name = mapping.policy;
+  Policy policy = name == "paper" ? paper_policy() : default_policy();
+  if (name == "loads") policy.pipeline = Pipeline::kLoads;
+  if (uniform(rng, 0, 7) == 0) policy.sample.sigmas = 0;  // boundaries that admit too few
+  PlanOptions options;
+  options.kernel = mapping.kernel;
+  options.policy = &policy;
+  if (mapping.kernel == Kernel::kCluster || mapping.kernel == Kernel::kKvSplit) {
+    options.ctas_per_row = uniform(rng, 0, 1) == 0 ? 0 : 2 << uniform(rng, 0, 3);
+  }
+  Plan plan;
+  // With few multiprocessors CTAs take rows in turn.
+  if (!make_plan(problem, hopper(uniform(rng, 0, 1) == 0 ? 132 : 4), options, &plan).ok()) return;
+
+  std::vector<float> memory(static_cast<std::size_t>(problem.num_rows * problem.row_stride + 32));
+  const auto misaligned = reinterpret_cast<std::uintptr_t>(memory.data()) / sizeof(float) % 16;
+  float* const scores = memory.data() + (16 - misaligned) + uniform(rng, 0, 3);
+  std::vector<std::int32_t> lengths;
+  std::vector<std::int32_t> starts;
+  const bool windows = uniform(rng, 0, 2) == 0;
+  for (std::int64_t row = 0; row < problem.num_rows; ++row) {
+    const Family family = kFamilies[uniform(rng, 0, std::size(kFamilies) - 1)];
+    starts.push_back(windows ? static_cast<std::int32_t>(uniform(rng, 0, problem.num_columns / 2)) : 0);
+    const std::int64_t most = problem.num_columns - starts.back();
+    const std::int64_t kind = uniform(rng, 0, 7);
+    lengths.push_back(
+        static_cast<std::int32_t>(kind < 4 ? most : std::min(most, uniform(rng, 0, kind < 7 ? most : problem.k + 1))));
+    for (std::int64_t i = 0; i < problem.num_columns; ++i) {
+      scores[row * problem.row_stride + i] = family(rng, i, problem.num_columns);
+    }
+  }
+  constexpr std::int32_t kUntouched = -77;
+  std::vector<std::int32_t> out(static_cast<std::size_t>(problem.num_rows * problem.k + 8), kUntouched);
+  std::vector<std::uint64_t> workspace(workspace_size(plan) / 8 + 1);
+  for (std::uint64_t& word : workspace) word = rng() * std::uint64_t{0x9E3779B97F4A7C15};
+  Arguments arguments;
+  arguments.scores = scores;
+  arguments.lengths = lengths.data();
+  arguments.row_starts = windows ? starts.data() : nullptr;
+  arguments.out = out.data();
+  arguments.workspace = workspace.data();
+  arguments.workspace_bytes = workspace.size() * 8;
+  ASSERT_EQ(launch(plan, arguments), 0);
+
+  for (std::int64_t row = 0; row < problem.num_rows; ++row) {
+    const auto r = static_cast<std::size_t>(row);
+    std::vector<std::int32_t> got(out.begin() + row * problem.k, out.begin() + (row + 1) * problem.k);
+    if (lengths[r] > problem.k) std::sort(got.begin(), got.end());
+    ASSERT_EQ(got, sorted_selection(scores + row * problem.row_stride, starts[r], lengths[r], problem.k))
+        << "row " << row << " of " << problem.num_rows << " x " << problem.num_columns << ", k " << problem.k
+        << ", window " << starts[r] << " + " << lengths[r] << ", " << plan.ctas_per_row << " CTAs a row";
+  }
+  for (auto i = static_cast<std::size_t>(problem.num_rows * problem.k); i < out.size(); ++i) {
+    ASSERT_EQ(out[i], kUntouched) << "behind the output";
+  }
+}
+
+TEST_P(EmulatedTest, SelectsExactly) {
+  if (const char* const seed = std::getenv("HPCTOPK_EMULATED_SEED")) {
+    expect_right(GetParam(), static_cast<unsigned>(std::atoi(seed)));
+    return;
+  }
+  const char* const cases = std::getenv("HPCTOPK_EMULATED_CASES");
+  const int num_cases = cases != nullptr ? std::atoi(cases) : 120;
+  for (int seed = 0; seed < num_cases && !HasFailure(); ++seed) expect_right(GetParam(), static_cast<unsigned>(seed));
+}
+
+INSTANTIATE_TEST_SUITE_P(Mappings, EmulatedTest,
+                         testing::Values(Mapping{Kernel::kPersistent, "default"}, Mapping{Kernel::kPersistent, "loads"},
+                                         Mapping{Kernel::kPersistent, "paper"}, Mapping{Kernel::kKvSplit, "default"},
+                                         Mapping{Kernel::kKvSplit, "loads"}, Mapping{Kernel::kKvSplit, "paper"},
+                                         Mapping{Kernel::kCluster, "default"}, Mapping{Kernel::kCluster, "loads"},
+                                         Mapping{Kernel::kCluster, "paper"}, Mapping{Kernel::kRowLocal, "default"},
+                                         Mapping{Kernel::kFallback, "default"}),
+                         name_of);
+
+}  // namespace
+}  // namespace hpctopk::test

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Stands for the instructions of kernels/detail/ptx.cuh.
+
+#ifndef HPCTOPK_KERNELS_DETAIL_PTX_CUH_
+#define HPCTOPK_KERNELS_DETAIL_PTX_CUH_
+
+#include "tests/emulated/emulator.h"
+
+namespace hpctopk::detail {
+
+inline float load_streaming(const float* address) { return *address; }
+inline float4 load_streaming(const float4* address) {
+  if (reinterpret_cast<std::uintptr_t>(address) % sizeof(float4) != 0) emulated::fail("a misaligned quad");
+  return *address;
+}
+
+inline unsigned char* shared_memory() { return emulated::current->cta->shared; }
+
+template <int kFirst>
+void admit(const float4& quad, float floor, unsigned* mask) {
+  const float scores[] = {quad.x, quad.y, quad.z, quad.w};
+  for (int i = 0; i < 4; ++i) {
+    if (!(scores[i] <= floor)) *mask |= 1U << (kFirst + i);
+  }
+}
+
+template <int kBarrier, int kThreads>
+void named_barrier_sync() {
+  emulated::barrier(kBarrier, kThreads);
+}
+template <int kBarrier, int kThreads>
+bool named_barrier_sync_or(bool value) {
+  return emulated::barrier(kBarrier, kThreads, value);
+}
+
+using Barrier = std::uint64_t;
+
+// What is behind a Barrier.
+struct Mbarrier {
+  std::uint32_t phase : 1, expected : 15, pending : 16;
+  std::int32_t bytes;
+
+  void end_phase_if_due() {
+    if (pending != 0 || bytes != 0) return;
+    phase ^= 1;
+    pending = expected;
+  }
+  void arrive(std::uint32_t announced) {
+    if (pending == 0) emulated::fail("more arrivals at a barrier than it expects");
+    bytes += static_cast<std::int32_t>(announced);
+    --pending;
+    end_phase_if_due();
+  }
+  void complete(std::uint32_t landed) {
+    bytes -= static_cast<std::int32_t>(landed);
+    end_phase_if_due();
+  }
+};
+static_assert(sizeof(Mbarrier) == sizeof(Barrier));
+inline Mbarrier* mbarrier(void* barrier) { return static_cast<Mbarrier*>(barrier); }
+
+inline void barrier_init(Barrier* barrier, int arrivals) {
+  Mbarrier initial{};
+  initial.expected = initial.pending = static_cast<std::uint32_t>(arrivals);
+  std::memcpy(barrier, &initial, sizeof initial);
+}
+inline void barrier_init_fence() {}
+inline void barrier_arrive(Barrier* barrier) { mbarrier(barrier)->arrive(0); }
+inline void barrier_arrive_expect(Barrier* barrier, std::uint32_t bytes) { mbarrier(barrier)->arrive(bytes); }
+inline bool barrier_try_wait(Barrier* barrier, std::uint32_t parity) {
+  if (mbarrier(barrier)->phase == parity) emulated::yield();
+  return mbarrier(barrier)->phase != parity;
+}
+inline void barrier_wait(Barrier* barrier, std::uint32_t parity) {
+  while (!barrier_try_wait(barrier, parity)) {
+  }
+}
+inline void cluster_barrier_wait(Barrier* barrier, std::uint32_t parity) { barrier_wait(barrier, parity); }
+inline void async_proxy_fence() {}
+
+inline void bulk_copy(void* to, const void* from, std::uint32_t bytes, Barrier* barrier) {
+  if (reinterpret_cast<std::uintptr_t>(to) % 16 != 0 || reinterpret_cast<std::uintptr_t>(from) % 16 != 0 ||
+      bytes % 16 != 0) {
+    emulated::fail("a misaligned bulk copy");
+  }
+  std::memset(to, 0xEE, bytes);  // nobody may read it any more, nor yet
+  emulated::later([=] {
+    std::memcpy(to, from, bytes);
+    mbarrier(barrier)->complete(bytes);
+  });
+}
+
+// Of shared memory of the cluster: the rank in the highest byte.
+inline std::uint32_t cluster_address(const void* pointer, int rank) {
+  return static_cast<std::uint32_t>(emulated::offset(pointer)) | static_cast<std::uint32_t>(rank) << 24;
+}
+inline void* cluster_memory(const emulated::Cluster& cluster, std::uint32_t address) {
+  return cluster.ctas[address >> 24]->shared + (address & 0xFFFFFF);
+}
+inline void remote_arrive_expect(std::uint32_t barrier, std::uint32_t bytes) {
+  emulated::later(
+      [=, cluster = emulated::current->cta->cluster] { mbarrier(cluster_memory(*cluster, barrier))->arrive(bytes); });
+}
+inline void remote_store(std::uint32_t address, std::uint64_t value, std::uint32_t barrier) {
+  emulated::later([=, cluster = emulated::current->cta->cluster] {
+    std::memcpy(cluster_memory(*cluster, address), &value, sizeof value);
+    mbarrier(cluster_memory(*cluster, barrier))->complete(sizeof value);
+  });
+}
+
+inline void cluster_arrive() {
+  emulated::Cluster* const cluster = emulated::current->cta->cluster;
+  emulated::Meeting& meeting = cluster->meeting;
+  emulated::current->cluster_generation = meeting.generation;
+  if (++meeting.arrived < static_cast<int>(cluster->ctas.size() * 32 * cluster->ctas[0]->warps.size())) return;
+  meeting.arrived = 0;
+  ++meeting.generation;
+}
+inline void cluster_wait() {
+  const emulated::Meeting& meeting = emulated::current->cta->cluster->meeting;
+  const unsigned passed = emulated::current->cluster_generation;
+  if (meeting.generation == passed) emulated::wait(meeting, passed);
+}
+inline void cluster_sync() {
+  cluster_arrive();
+  cluster_wait();
+}
+
+}  // namespace hpctopk::detail
+
+#endif  // HPCTOPK_KERNELS_DETAIL_PTX_CUH_
