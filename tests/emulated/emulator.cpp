@@ -4,11 +4,6 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
-#include <cstdarg>
-#include <cstdio>
-#include <random>
-
 #if !defined(__x86_64__)
 #error "fibers are switched in the words of x86-64"
 #endif

@@ -15,10 +15,18 @@
 #include <vector_functions.h>
 #include <vector_types.h>
 
+// All standard headers of the kernels and of emulator.cpp come before __noinline__ is a macro: they spell an attribute
+// so.
+#include <algorithm>
+#include <cmath>
+#include <cstdarg>
+#include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <random>
 #include <type_traits>
 #include <vector>
 
