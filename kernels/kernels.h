@@ -60,7 +60,7 @@ constexpr std::int64_t merge_shared_bytes(std::int64_t candidate_capacity, std::
   return shared_bytes(candidate_capacity > at_once ? candidate_capacity : at_once);
 }
 
-inline constexpr std::int64_t kListSizeBytes = 16;
+inline constexpr std::int64_t kListSizeBytes = 32;
 // Entries of a part's list. k would do, but then a part that holds most of its row's candidates would have to select.
 constexpr std::int32_t list_capacity(std::int32_t k) { return 2 * k; }
 // Workspace of the KV-split mapping: a list of candidates and what is known of it for every part of every row.

@@ -20,11 +20,12 @@ using Group = detail::Group<kSplitBlock>;
 // The lists of all parts, a capacity of entries each: a part may always be cut to its own k best. What equals the
 // boundary stands apart: on a plateau every part has up to k of those, and the row needs them of its first parts alone.
 struct Lists {
-  struct alignas(16) Size {
+  struct alignas(32) Size {
     int above;               // candidates above the boundary, from the front of the list
     int equal;               // and equal to it, from the back
     std::uint32_t boundary;  // no candidate is below
     std::uint32_t highest;   // of the sample
+    int limit;               // of the boundary
   };
 
   std::uint64_t* candidates;  // [max_rows * parts, capacity]
@@ -60,7 +61,8 @@ __device__ __forceinline__ void publish(const Group& group, const detail::Candid
     if (equal) list[lists.capacity - 1 - back] = c;
   }
   group.sync();
-  if (group.thread == 0) lists.sizes[unit] = {scratch->front, scratch->back, boundary.primary, boundary.highest};
+  if (group.thread == 0)
+    lists.sizes[unit] = {scratch->front, scratch->back, boundary.primary, boundary.highest, boundary.limit};
 }
 
 // Sets scratch->fronts and scratch->ends to what the row needs of its lists: everything above the boundary and, where
@@ -230,8 +232,9 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
     merge_generally<kView>(operands, policy, capacity, load, range, total);
     return;
   }
-  detail::select_from_registers(group, {nullptr, listed, k, row.length, row.start, out}, load, range.x, range.y,
-                                above < k, buffer.histogram, buffer.scratch, detail::best_stage(buffer.candidates, k));
+  const int limit = above >= k ? detail::Boundary::kNoLimit : min(row.length, __ldcg(&lists.sizes[first].limit));
+  detail::select_from_registers(group, {nullptr, listed, k, row.length, row.start, out}, load, range.x, range.y, limit,
+                                buffer.histogram, buffer.scratch, detail::best_stage(buffer.candidates, k));
   if (operands.statistics != nullptr && group.thread == 0) {
     detail::count_row(operands.statistics, row.length, total, detail::RowWork{});
   }

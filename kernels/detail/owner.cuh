@@ -45,6 +45,9 @@ struct Solo {
   __device__ int meet(const Group&, Scratch*, const std::uint64_t*, int count, const Meeting&, int) const {
     return count;
   }
+  // Ends the meeting, if there was one: comes before anything else that the members do together, and before they exit.
+  __device__ void part_company() const {}
+
   // Makes every member's histogram that of the row.
   template <class Group>
   __device__ void add_histograms(const Group&, int*) const {}
@@ -84,6 +87,7 @@ class Cluster {
 
   template <class Group>
   __device__ void begin(const Group& group, Scratch* scratch) {
+    part_company();
     if (rank_ == 0 && group.thread == 0) scratch->gathered = 0;
     cluster_arrive();
   }
@@ -110,13 +114,19 @@ class Cluster {
     }
     cluster_barrier_wait(meeting.arrived, met_ & 1);
     ++met_;
-    if (rank_ != 0) return static_cast<int>(scratch->total);
-    const int total = count + scratch->gathered;
-    if (group.thread > 0 && group.thread < size_) {
+    const int total = rank_ == 0 ? count + scratch->gathered : static_cast<int>(scratch->total);
+    if (rank_ == 0 && group.thread > 0 && group.thread < size_) {
       remote_store(cluster_address(&scratch->total, group.thread), static_cast<std::uint64_t>(total),
                    cluster_address(meeting.arrived, group.thread));
     }
+    cluster_arrive_relaxed();  // the barriers above have ordered what was stored; this tells who may leave
+    meeting_ = true;
     return total;
+  }
+
+  __device__ void part_company() {
+    if (meeting_) cluster_wait();
+    meeting_ = false;
   }
 
   template <class Group>
@@ -182,6 +192,7 @@ class Cluster {
   int log_size_;
   int turn_ = 0;
   unsigned met_ = 0;
+  bool meeting_ = false;
 };
 #endif
 

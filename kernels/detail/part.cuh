@@ -76,7 +76,7 @@ struct PartCta {
     if (row.length > buffer.capacity - kEdgeScores) {
       boundary = propose_in_registers<kView>(group, row, full, policy.sample, k, buffer, start_part);
       if (boundary.crowded) {
-        boundary = limit_plateau(group, operands, policy.sample, index, buffer.histogram, buffer.scratch);
+        boundary = limit_plateau(group, operands, policy.sample, index, boundary, buffer.histogram, buffer.scratch);
       }
     } else {
       start_part();

@@ -155,6 +155,10 @@ __device__ __forceinline__ void cluster_barrier_wait(Barrier* barrier, std::uint
 
 // The barrier of a thread-block cluster: what a thread wrote before it, its members read after it.
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+// The same where what was written has been ordered otherwise: does not wait for what the thread has under way.
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+}
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 __device__ __forceinline__ void cluster_sync() {
   cluster_arrive();

@@ -23,7 +23,7 @@ struct Boundary {
   std::uint32_t secondary = 0;
   std::uint32_t highest = kNanKey;  // of the sample
   bool usable = false;
-  bool crowded = false;  // the bin above `primary` holds more of the sample than was wanted in all: see limit_plateau()
+  bool crowded = false;  // `primary` may be a plateau: see limit_plateau()
   int limit = kNoLimit;
 
   static constexpr int kNoLimit = 0x7FFFFFFF;
@@ -150,8 +150,9 @@ __device__ __forceinline__ Boundary hashed_boundary(const Group& group, const Gr
   low = scratch->low_key;
   highest = scratch->high_key;
   const int shift = bin_shift(low, highest);
+  // What equals `low` is not counted, and taken for enough: on a plateau all threads would wait for one bin.
   sample.for_each([&](std::uint32_t key, int) {
-    if (key >= low) atomicAdd(&histogram[(key - low) >> shift], 1);
+    if (key > low) atomicAdd(&histogram[(key - low) >> shift], 1);
   });
   group.sync();
   find_rank(group, histogram, scratch, view.rank, view.second_rank);
@@ -164,6 +165,7 @@ template <class Group>
 __device__ __forceinline__ void begin_proposal(const Group& group, int* histogram, Scratch* scratch) {
   clear_histogram(group, histogram);
   if (group.thread == 0) {
+    histogram[0] = kMaxHashedSamples;  // see hashed_boundary()
     scratch->low_key = kNanKey;
     scratch->high_key = 0;
   }
@@ -193,64 +195,64 @@ struct RegisterSample {
   }
 };
 
-// The default proposal that keeps nothing of the sample. Nobody reads the histogram or the scratch any more where it is
-// called.
-template <class Group>
-__device__ __forceinline__ Boundary propose_hashed_reloading(const Group& group, const Row& row, const GroupView& view,
-                                                             int* histogram, Scratch* scratch) {
-  const ReloadedSample<Group> sample{row.quad(0), view.hashed, row.seed, group.thread};
-  begin_proposal(group, histogram, scratch);
-  SampleRange range;
-  sample.for_each_quad([&](const uint4& keys, int quad) { range.add(keys, quad / Group::kSize, view.log_run); });
-  group.sync();
-  return hashed_boundary(group, view, sample, range, histogram, scratch);
-}
-
-// The default proposal of a row whose boundary is crowded: where most of its bin is one key, equal scores are admitted
-// up to the index where the sample has as many of them as are wanted. Out of line, and from nothing but the row's
-// index: few rows come here, and those that do not should carry nothing for them.
+// What hashed_boundary() proposed where that is crowded: if the lowest key of its bin is a plateau, equal scores are
+// admitted up to the index where the sample has as many of them as are wanted. Out of line, and from nothing but the
+// row's index: few rows come here, and those that do not should carry nothing for them. Ends with a barrier.
 template <class Group>
 __device__ __noinline__ Boundary limit_plateau(Group group, const Operands& operands, const SamplePolicy& policy,
-                                               std::int64_t index, int* histogram, Scratch* scratch) {
+                                               std::int64_t index, Boundary boundary, int* histogram,
+                                               Scratch* scratch) {
   const Row row = load_row(operands, index);
-  const GroupView view = register_view(policy, row.length, row.quads, operands.k, Group::kSize);
-  const ReloadedSample<Group> sample{row.quad(0), view.hashed, row.seed, group.thread};
-  group.sync();
-  Boundary boundary = propose_hashed_reloading(group, row, view, histogram, scratch);
-  const RankBin found = scratch->found[0];
-  const std::uint32_t width = (1U << bin_shift(scratch->low_key, scratch->high_key)) - 1;
-  const int quads = view.hashed.samples / 4;
+  const HashedView view = register_view(policy, row.length, row.quads, operands.k, Group::kSize).hashed;
+  const ReloadedSample<Group> sample{row.quad(0), view, row.seed, group.thread};
+  std::uint32_t plateau = scratch->low_key;  // a key of the sample
+  const std::uint32_t width = (1U << bin_shift(plateau, scratch->high_key)) - 1;
+  const bool known = boundary.primary == plateau;
   group.sync();
   clear_histogram(group, histogram);
   if (group.thread == 0) {
     scratch->low_key = kNanKey;
     scratch->above = 0;
+    scratch->listed = 0;
   }
   group.sync();
-  std::uint32_t plateau = kNanKey;
-  sample.for_each([&](std::uint32_t key, int) {
-    if (key - boundary.primary <= width) plateau = min(plateau, key);
-  });
-  plateau = __reduce_min_sync(kFullWarp, plateau);
-  if (group.lane() == 0) atomicMin(&scratch->low_key, plateau);
-  group.sync();
-  plateau = scratch->low_key;
+  if (!known) {
+    plateau = kNanKey;
+    sample.for_each_quad([&](const uint4& keys, int quad) {
+      for_each_of(keys, quad, [&](std::uint32_t key, int) {
+        if (key - boundary.primary <= width) plateau = min(plateau, key);
+      });
+    });
+    plateau = __reduce_min_sync(kFullWarp, plateau);
+    if (group.lane() == 0) atomicMin(&scratch->low_key, plateau);
+    group.sync();
+    plateau = scratch->low_key;
+  }
+  static_assert(kRegisterSamples / 4 <= kBins);
+  int higher = 0;
   int equal = 0;
-  sample.for_each([&](std::uint32_t key, int quad) {
-    if (key != plateau) return;
-    ++equal;
-    atomicAdd(&histogram[kBins - 1 - quad * kBins / quads], 1);  // the lowest index in the highest bin
+  sample.for_each_quad([&](const uint4& keys, int quad) {
+    int equal_here = 0;
+    for_each_of(keys, quad, [&](std::uint32_t key, int) {
+      higher += key > plateau;
+      equal_here += key == plateau;
+    });
+    if (equal_here != 0) histogram[kBins - 1 - quad] = equal_here;  // the lowest index in the highest bin
+    equal += equal_here;
   });
+  higher = __reduce_add_sync(kFullWarp, higher);
   equal = __reduce_add_sync(kFullWarp, equal);
-  if (group.lane() == 0) atomicAdd(&scratch->above, equal);
+  if (group.lane() == 0) {
+    atomicAdd(&scratch->above, higher);
+    atomicAdd(&scratch->listed, equal);
+  }
   group.sync();
-  equal = scratch->above;
-  const int wanted = view.hashed.rank - (found.above + found.inside - equal);
-  if (wanted > 0 && equal > wanted) {
+  const int wanted = view.rank - scratch->above;
+  if (wanted > 0 && scratch->listed > wanted) {
     find_rank(group, histogram, scratch, wanted);
-    const int places = kBins - scratch->found[0].bin;
+    const int quads = kBins - scratch->found[0].bin;
     boundary.primary = plateau;
-    boundary.limit = static_cast<int>(static_cast<std::int64_t>(row.length) * places / kBins) + 1;
+    boundary.limit = static_cast<int>(static_cast<std::int64_t>(row.length) * quads / (view.samples / 4)) + 1;
   }
   group.sync();
   return boundary;

@@ -7,6 +7,7 @@
 #define HPCTOPK_KERNELS_DETAIL_SELECT_BEST_CUH_
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/detail/histogram.cuh"
 #include "kernels/detail/ordered_key.h"
@@ -243,28 +244,39 @@ struct BestStage {
   std::int32_t* best;   // [k]
 };
 
-// select_best() for candidates that load(0), ..., load(selection.count - 1) bring. Out of line: few rows come here.
-template <class Group, class Load>
-__device__ __noinline__ void select_from_list(Group group, Selection selection, Load load, std::uint32_t floor,
-                                              std::uint32_t highest, int* histogram, Scratch* scratch,
-                                              std::uint64_t* list) {
-  for (int i = group.thread; i < selection.count; i += Group::kSize) list[i] = load(i);
-  group.sync();
-  selection.candidates = list;
-  select_best(group, selection, floor, highest, histogram, scratch);
-}
-
-// As select_best() for candidates that load(0), ..., load(selection.count - 1) bring to registers once. The atomic that
-// counts an entry in its bin returns its place there, which with the entries of higher bins is its place among the
-// best. On a plateau all would wait for one bin: `plateau` says to go another way.
-template <class Group, class Load>
-__device__ __forceinline__ void select_from_registers(const Group& group, const Selection& selection, const Load& load,
-                                                      std::uint32_t floor, std::uint32_t highest, bool plateau,
-                                                      int* histogram, Scratch* scratch, const BestStage& stage) {
-  if (plateau) {
-    select_from_list(group, selection, load, floor, highest, histogram, scratch, stage.list);
-    return;
+// Candidates by their keys, which are at least `floor` and as a rule up to `highest`.
+struct KeyBins : DigitBins {
+  __device__ static KeyBins of(std::uint32_t floor, std::uint32_t highest) {
+    return {DigitBins::of(max(floor, kLowestKey), highest)};
   }
+  __device__ int bin_of(std::uint64_t c) const { return bin(composite_key(c)); }
+};
+
+// Candidates of which those above `plateau` are fewer than k: what equals it, by its indices, which as a rule are below
+// `limit`. Half of the bins are for the others, in any order.
+struct PlateauBins {
+  static constexpr int kEqual = kBins / 2;
+  std::uint32_t plateau;
+  int last;
+  int shift;
+
+  __device__ static PlateauBins of(std::uint32_t plateau, int limit) {
+    const int last = limit - 1;
+    return {plateau, last, max(0, kWarpSize - __clz(last) - (kDigitBits - 1))};
+  }
+  __device__ int bin_of(std::uint64_t c) const {
+    const auto index = static_cast<int>(composite_index(c));
+    return composite_key(c) > plateau ? kEqual + index % kEqual : max(0, last - index) >> shift;
+  }
+};
+
+// As select_from_registers(). The atomic that counts an entry in its bin returns its place there, which with the
+// entries of higher bins is its place among the best.
+template <class Group, class Load, class Bins>
+__device__ __forceinline__ void select_in_bins(const Group& group, const Selection& selection, const Load& load,
+                                               const Bins& bins, std::uint32_t floor, std::uint32_t highest,
+                                               int* histogram, Scratch* scratch, const BestStage& stage) {
+  constexpr bool kByIndex = std::is_same_v<Bins, PlateauBins>;
   const int count = selection.count;
   std::uint64_t c[kEntries<Group>];
   std::uint32_t places[kEntries<Group>];  // bin and place in it
@@ -275,12 +287,11 @@ __device__ __forceinline__ void select_from_registers(const Group& group, const 
   }
   clear_histogram(group, histogram);
   group.sync();
-  const DigitBins bins = DigitBins::of(max(floor, kLowestKey), highest);
 #pragma unroll
   for (int i = 0; i < kEntries<Group>; ++i) {
     places[i] = 0;
     if (i * Group::kSize + group.thread >= count) continue;
-    const int bin = bins.bin(composite_key(c[i]));
+    const int bin = bins.bin_of(c[i]);
     places[i] = static_cast<std::uint32_t>(bin) << 16 | static_cast<std::uint32_t>(atomicAdd(&histogram[bin], 1));
   }
   group.sync();
@@ -288,6 +299,8 @@ __device__ __forceinline__ void select_from_registers(const Group& group, const 
   const RankBin found = scratch->found[0];
   const bool all = found.above + found.inside == selection.k;
   const bool rankable = found.inside <= kDirectRank;
+  // The others are not ordered: there must be fewer than k of them.
+  const bool misled = kByIndex && (found.bin >= PlateauBins::kEqual || !(all || rankable));
   const int lowest_winner = all ? found.bin : found.bin + 1;
 #pragma unroll
   for (int i = 0; i < kEntries<Group>; ++i) {
@@ -301,7 +314,7 @@ __device__ __forceinline__ void select_from_registers(const Group& group, const 
     }
   }
   const int placed = all ? selection.k : found.above;
-  if (!all && !rankable) {
+  if (misled || (!all && !rankable)) {
 #pragma unroll
     for (int i = 0; i < kEntries<Group>; ++i) {
       if (i * Group::kSize + group.thread < count) stage.list[i * Group::kSize + group.thread] = c[i];
@@ -309,16 +322,41 @@ __device__ __forceinline__ void select_from_registers(const Group& group, const 
     if (group.thread == 0) scratch->count = placed;
   }
   group.sync();
+  Selection rest = selection;
+  rest.candidates = stage.list;
+  if (misled) {
+    select_best(group, rest, floor, highest, histogram, scratch);
+    return;
+  }
   // Consecutive threads write consecutive words: stores to scattered words leave the SM one sector a cycle.
   for (int i = group.thread; i < placed; i += Group::kSize) selection.out[i] = stage.best[i];
   if (all) return;
   if (rankable) {
     rank_directly(group, stage.tied, found.inside, selection.k - placed, selection);
-  } else {
-    Selection rest = selection;
-    rest.candidates = stage.list;
+  } else if constexpr (!kByIndex) {
     select_among(group, rest, bins.low_of(found.bin), bins.high_of(found.bin), selection.k - placed, histogram,
                  scratch);
+  }
+}
+
+// Out of line: few rows come here.
+template <class Group, class Load>
+__device__ __noinline__ void select_on_plateau(Group group, Selection selection, Load load, PlateauBins bins,
+                                               std::uint32_t highest, int* histogram, Scratch* scratch,
+                                               BestStage stage) {
+  select_in_bins(group, selection, load, bins, bins.plateau, highest, histogram, scratch, stage);
+}
+
+// As select_best() for candidates that load(0), ..., load(selection.count - 1) bring to registers once. A `limit` says
+// that `floor` is a plateau, of which the k best hold what is below that index.
+template <class Group, class Load>
+__device__ __forceinline__ void select_from_registers(const Group& group, const Selection& selection, const Load& load,
+                                                      std::uint32_t floor, std::uint32_t highest, int limit,
+                                                      int* histogram, Scratch* scratch, const BestStage& stage) {
+  if (limit != Boundary::kNoLimit) {
+    select_on_plateau(group, selection, load, PlateauBins::of(floor, limit), highest, histogram, scratch, stage);
+  } else {
+    select_in_bins(group, selection, load, KeyBins::of(floor, highest), floor, highest, histogram, scratch, stage);
   }
 }
 

@@ -82,6 +82,7 @@ __device__ __forceinline__ void select_staged_rows(const Group& group, Owner own
     const int count = cta.scan.scan(group, part, boundary, k, policy.digits, buffer, operands.statistics);
     const int total = owner.meet(group, buffer.scratch, buffer.candidates, count, cta.meeting, k);
     if (total < k || !fits_registers(total, k, policy)) {
+      owner.part_company();
       finish_generally<kView>(group, owner, {index, boundary.primary, boundary.highest, count, total}, operands, policy,
                               capacity);
       continue;
@@ -89,12 +90,12 @@ __device__ __forceinline__ void select_staged_rows(const Group& group, Owner own
     if (!owner.finishes()) continue;
     const Candidates load{buffer.candidates, cta.meeting.gathered, count};
     select_from_registers(group, {nullptr, total, k, row.length, row.start, out}, load, boundary.primary,
-                          boundary.highest, boundary.limit != Boundary::kNoLimit, buffer.histogram, buffer.scratch,
-                          cta.best);
+                          boundary.highest, boundary.limit, buffer.histogram, buffer.scratch, cta.best);
     if (operands.statistics != nullptr && group.thread == 0) {
       count_row(operands.statistics, row.length, total, RowWork{});
     }
   }
+  owner.part_company();
 }
 
 }  // namespace hpctopk::detail

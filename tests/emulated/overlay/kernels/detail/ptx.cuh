@@ -117,6 +117,7 @@ inline void cluster_arrive() {
   meeting.arrived = 0;
   ++meeting.generation;
 }
+inline void cluster_arrive_relaxed() { cluster_arrive(); }
 inline void cluster_wait() {
   const emulated::Meeting& meeting = emulated::current->cta->cluster->meeting;
   const unsigned passed = emulated::current->cluster_generation;
