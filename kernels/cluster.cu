@@ -22,8 +22,10 @@ __global__ void __launch_bounds__(kClusterBlock, 1)
   const int log_size = __popc(__clusterSizeInBlocks() - 1);  // of a power of two
   const detail::Cluster owner(log_size);
   if constexpr (kStaged) {
-    detail::select_staged_rows<kView>(group, owner, log_size, operands, policy, full,
-                                      capacity - gathered_capacity(operands.k), capacity);
+    detail::PartCta cta(group, detail::shared_memory(), capacity - gathered_capacity(operands.k), operands.k,
+                        owner.arrivals());
+    const detail::Share share{blockIdx.x >> log_size, gridDim.x >> log_size};
+    detail::select_staged_rows<kView>(group, cta, owner, detail::AnyTime{}, share, operands, policy, full, capacity);
   } else {
     detail::select_rows<kView>(group, owner, 1 << log_size, operands, policy, capacity);
   }

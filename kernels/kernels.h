@@ -41,18 +41,30 @@ inline constexpr std::int32_t kClusterBlock = 512;  // threads; one CTA an SM
 inline constexpr std::int32_t kMaxParts = 128;      // of a row
 inline constexpr std::int32_t kMaxClusterSize = 16;
 
-// A CTA that scans one row, or a part of one, out of bulk copies: the stages, the barriers, then as in shared_bytes().
+// A group that scans one row, or a part of one, out of bulk copies: the stages, the barriers, then as in
+// shared_bytes(). A group is a CTA or, where a CTA has two rows under way, half of one.
 inline constexpr std::int32_t kStagedStages = 4;
-inline constexpr std::int64_t kStagedStageBytes = 32768;
 inline constexpr std::int64_t kStagedStateBytes = 128;  // barriers
+constexpr std::int64_t staged_stage_bytes(std::int32_t threads) { return std::int64_t{64} * threads; }
 // Room beyond k that a buffer needs: what the warps that find no more leave blank, and the row's edges.
 inline constexpr std::int32_t kMinStagedRoom = 1100;
 inline constexpr std::int32_t kMaxStagedRoom = 2048;
 // Candidates of the other members of a cluster, and of all parts of a row, that the CTA that finishes takes at once.
 inline constexpr std::int32_t kMaxGathered = 7168;
 constexpr std::int32_t gathered_capacity(std::int32_t k) { return k <= 2048 ? kMaxGathered : 6144; }
-constexpr std::int64_t staged_shared_bytes(std::int64_t candidate_capacity) {
-  return kStagedStages * kStagedStageBytes + kStagedStateBytes + shared_bytes(candidate_capacity);
+constexpr std::int64_t staged_shared_bytes(std::int64_t candidate_capacity, std::int32_t threads) {
+  return kStagedStages * staged_stage_bytes(threads) + kStagedStateBytes + shared_bytes(candidate_capacity);
+}
+// Of each group, where a CTA has two rows under way; both, and the barriers of their turns.
+inline constexpr std::int32_t kPairedThreads = kPersistentBlock / 2;
+inline constexpr std::int32_t kMaxPairedCapacity = 5120;
+inline constexpr std::int32_t kPairedCapacityUnit = 16;  // keeps the second group's stages aligned
+constexpr std::int64_t paired_shared_bytes(std::int64_t candidate_capacity) {
+  return 2 * staged_shared_bytes(candidate_capacity, kPairedThreads) + 16;
+}
+// Candidates that a group refines in registers.
+constexpr std::int32_t register_capacity(std::int32_t threads, std::int32_t k) {
+  return threads == kPairedThreads ? kMaxPairedCapacity : gathered_capacity(k);
 }
 // The CTA that merges a row's lists: a buffer as shared_bytes() has it, or the lists at once.
 constexpr std::int64_t merge_shared_bytes(std::int64_t candidate_capacity, std::int32_t k) {

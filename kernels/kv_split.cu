@@ -134,7 +134,8 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
   const std::int64_t units = detail::live_rows(operands) * lists.parts;
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   if constexpr (kStaged) {
-    detail::PartCta<Group> cta(group, capacity, k, 1);
+    detail::PartCta<Group> cta(group, detail::shared_memory(), capacity, k, 1);
+    detail::AnyTime turn;
     for (std::int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
       if (unit != blockIdx.x) group.sync();  // the last unit's scratch has been read
       const detail::Row row = detail::load_row(operands, unit >> lists.log_parts);
@@ -142,7 +143,7 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
       const detail::Row part = row.part(static_cast<int>(unit & (lists.parts - 1)), lists.log_parts);
       const detail::Boundary boundary =
           cta.template start<kView>(group, unit >> lists.log_parts, row, part, full, policy, operands);
-      const int count = cta.scan.scan(group, part, boundary, k, policy.digits, cta.buffer, operands.statistics);
+      const int count = cta.scan.scan(group, part, boundary, k, policy.digits, cta.buffer, operands.statistics, turn);
       finish_unit(group, cta.buffer, count, row, k, policy.digits, boundary, lists, unit);
     }
     return;
@@ -166,6 +167,7 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
 
 // Reads the lists of a row as one.
 struct ListReader {
+  static constexpr bool kOnChip = false;
   const std::uint64_t* candidates;  // [parts, capacity]
   const detail::Scratch* scratch;
   int parts, capacity;
@@ -228,13 +230,13 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
       __ldcg(reinterpret_cast<const uint2*>(&lists.sizes[first].boundary));
   const ListReader load{lists.candidates + first * lists.capacity, buffer.scratch, lists.parts, lists.capacity};
   const int listed = buffer.scratch->ends[lists.parts - 1];
-  if (total < k || !detail::fits_registers(listed, k, policy)) {
+  if (total < k || !detail::fits_registers<Group>(listed, k, policy)) {
     merge_generally<kView>(operands, policy, capacity, load, range, total);
     return;
   }
   const int limit = above >= k ? detail::Boundary::kNoLimit : min(row.length, __ldcg(&lists.sizes[first].limit));
   detail::select_from_registers(group, {nullptr, listed, k, row.length, row.start, out}, load, range.x, range.y, limit,
-                                buffer.histogram, buffer.scratch, detail::best_stage(buffer.candidates, k));
+                                buffer.histogram, buffer.scratch, detail::best_stage<Group>(buffer.candidates, k));
   if (operands.statistics != nullptr && group.thread == 0) {
     detail::count_row(operands.statistics, row.length, total, detail::RowWork{});
   }

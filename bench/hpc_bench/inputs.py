@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from peers import Call
-from workloads import generate
+from workloads import generate, on_device
 
 from .grids import Cell, lengths_of
 
 ALIGNMENT = 64  # elements: rows lie a multiple of 256 bytes apart, as engines pad them
 ROTATED_BYTES = 400_000_000  # that inputs taken in turns add up to: several times any L2
-GENERATED_BYTES = 1 << 30  # of distinct rows; larger matrices repeat them
+GENERATED_BYTES = 1 << 27  # of distinct rows that the host makes; larger matrices repeat them
 MASKED_AT_ONCE = 1 << 27  # scores
 
 
@@ -57,13 +57,16 @@ def count(cell: Cell, launches: int, *, warm: bool) -> int:
 
 
 def fill_generated(scores: torch.Tensor, lengths: NDArray[np.int32], cell: Cell, seed: int) -> NDArray[np.int32]:
-    """A Fill with rows of the cell's workload; beyond GENERATED_BYTES they repeat."""
+    """A Fill with rows of the cell's workload. Those that the host makes repeat beyond GENERATED_BYTES."""
+    if cell.workload in on_device.FILLS:
+        on_device.fill(cell.workload, scores, lengths, seed)
+        return lengths
     distinct = min(scores.shape[0], max(1, GENERATED_BYTES // (4 * cell.columns)))
     generated, shortened = generate(cell.workload, distinct, cell.columns, seed, k=cell.k)
-    on_device = torch.from_numpy(generated).to(scores.device)
+    made = torch.from_numpy(generated).to(scores.device)
     for begin in range(0, scores.shape[0], distinct):
         block = scores[begin : begin + distinct]
-        block.copy_(on_device[: block.shape[0]])
+        block.copy_(made[: block.shape[0]])
     return np.minimum(lengths, np.resize(shortened, lengths.size))
 
 

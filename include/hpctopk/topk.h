@@ -167,9 +167,10 @@ HPCTOPK_API Policy default_policy() noexcept;
 HPCTOPK_API Policy paper_policy() noexcept;
 
 struct PlanOptions {
-  Kernel kernel = Kernel::kAuto;   // anything else forces that kernel, or is refused with the reason
-  const Policy* policy = nullptr;  // null: default_policy()
-  std::int32_t ctas_per_row = 0;   // kv_split, cluster: CTAs that share a row; 0: the planner's choice
+  Kernel kernel = Kernel::kAuto;    // anything else forces that kernel, or is refused with the reason
+  const Policy* policy = nullptr;   // null: default_policy()
+  std::int32_t ctas_per_row = 0;    // kv_split, cluster: CTAs that share a row; 0: the planner's choice
+  std::int32_t rows_under_way = 0;  // persistent, bulk copies: 1 or 2 rows in a CTA; 0: the planner's choice
 };
 
 // One mapping the planner looked at.
@@ -193,7 +194,8 @@ struct Plan {
   std::int32_t cluster_size = 1;         // CTAs of a cluster
   bool programmatic_dependence = false;  // kernels of one launch overlap where the device can
   std::int32_t stages = 0;               // that a CTA's bulk copies fill; 0: vector loads
-  std::int32_t candidate_capacity = 0;   // (key, index) pairs a CTA can hold
+  std::int32_t rows_under_way = 1;       // that a CTA has, each in a part of its threads
+  std::int32_t candidate_capacity = 0;   // (key, index) pairs a row under way can hold
   std::int64_t shared_bytes = 0;         // dynamic shared memory of a CTA
   std::int64_t shared_limit = 0;         // and what the device grants one at most
   std::int64_t workspace_bytes = 0;

@@ -14,19 +14,33 @@ namespace hpctopk::detail {
 inline constexpr int kWarpSize = 32;
 inline constexpr unsigned kFullWarp = 0xFFFFFFFFU;
 
-template <int kThreads, int kBarrier = 0>
+// kPart: one of several groups of a CTA, by its `rank`.
+template <int kThreads, bool kPart = false>
 struct Group {
   static_assert(kThreads % kWarpSize == 0 && kThreads <= 1024);
   static constexpr int kSize = kThreads;
   static constexpr int kWarps = kThreads / kWarpSize;
 
   int thread;  // 0..kThreads-1
+  int rank = 0;
 
   __device__ int lane() const { return thread % kWarpSize; }
   __device__ int warp() const { return thread / kWarpSize; }
-  __device__ void sync() const { named_barrier_sync<kBarrier, kThreads>(); }
+  __device__ void sync() const {
+    if constexpr (kPart) {
+      named_barrier_sync<kThreads>(1 + rank);
+    } else {
+      named_barrier_sync<0, kThreads>();
+    }
+  }
   // As sync(), and whether any thread's `value` is true.
-  __device__ bool sync_or(bool value) const { return named_barrier_sync_or<kBarrier, kThreads>(value); }
+  __device__ bool sync_or(bool value) const {
+    if constexpr (kPart) {
+      return named_barrier_sync_or<kThreads>(1 + rank, value);
+    } else {
+      return named_barrier_sync_or<0, kThreads>(value);
+    }
+  }
 };
 
 // The lanes below this one.

@@ -45,6 +45,13 @@ struct Solo {
   __device__ int meet(const Group&, Scratch*, const std::uint64_t*, int count, const Meeting&, int) const {
     return count;
   }
+  // The candidates of the member that finishes, of which `count` are its own, and those of the others after them.
+  struct Candidates {
+    static constexpr bool kOnChip = true;
+    const std::uint64_t* own;
+    __device__ std::uint64_t operator()(int i) const { return own[i]; }
+  };
+  __device__ Candidates candidates(const std::uint64_t* own, const Meeting&, int) const { return {own}; }
   // Ends the meeting, if there was one: comes before anything else that the members do together, and before they exit.
   __device__ void part_company() const {}
 
@@ -122,6 +129,17 @@ class Cluster {
     cluster_arrive_relaxed();  // the barriers above have ordered what was stored; this tells who may leave
     meeting_ = true;
     return total;
+  }
+
+  struct Candidates {
+    static constexpr bool kOnChip = false;  // kept, because it takes longer to find them again
+    const std::uint64_t* own;
+    const std::uint64_t* gathered;
+    int count;
+    __device__ std::uint64_t operator()(int i) const { return i < count ? own[i] : gathered[i - count]; }
+  };
+  __device__ Candidates candidates(const std::uint64_t* own, const Meeting& meeting, int count) const {
+    return {own, meeting.gathered, count};
   }
 
   __device__ void part_company() {

@@ -17,41 +17,50 @@
 namespace hpctopk::detail {
 
 // Whether a row's candidates are refined in registers, by digits normalised to the proposal's range.
+template <class Group>
 __device__ __forceinline__ bool fits_registers(int count, int k, const Policy& policy) {
-  return count <= kernels::gathered_capacity(k) && policy.digits == Digits::kNormalised;
+  return count <= kernels::register_capacity(Group::kSize, k) && policy.digits == Digits::kNormalised;
 }
 
-// Carved from shared memory: room for kDirectRank + gathered_capacity(k) composites and k indices.
+// Carved from shared memory: room for kDirectRank + register_capacity(threads, k) composites and k indices.
+template <class Group>
 __device__ __forceinline__ BestStage best_stage(void* shared, int k) {
   auto* const tied = static_cast<std::uint64_t*>(shared);
-  return {tied, tied + kDirectRank,
-          reinterpret_cast<std::int32_t*>(tied + kDirectRank + kernels::gathered_capacity(k))};
+  std::uint64_t* const list = tied + kDirectRank;
+  return {tied, list, reinterpret_cast<std::int32_t*>(list + kernels::register_capacity(Group::kSize, k))};
 }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-inline constexpr std::int64_t kStageTotal = kernels::kStagedStages * kernels::kStagedStageBytes;
-static_assert((kernels::kStagedStages + 1) * sizeof(Barrier) <= kernels::kStagedStateBytes);
-static_assert((kDirectRank + kernels::kMaxGathered) * kernels::kCandidateBytes + kMaxK * 4 <= kStageTotal);
-
-// A CTA's shared memory holds the stages, their barriers, and this.
-__device__ __forceinline__ CandidateBuffer part_buffer(int capacity) {
-  return buffer_at(shared_memory() + kStageTotal + kernels::kStagedStateBytes, capacity);
+// Shared memory of a group: the stages, their barriers, and this.
+template <class Group>
+__device__ __forceinline__ CandidateBuffer part_buffer(unsigned char* shared, int capacity) {
+  return buffer_at(shared + kernels::staged_shared_bytes(capacity, Group::kSize) - kernels::shared_bytes(capacity),
+                   capacity);
 }
 
 template <class Group>
 struct PartCta {
+  static constexpr std::int64_t kStages = kernels::kStagedStages * kernels::staged_stage_bytes(Group::kSize);
+  static_assert((kDirectRank + kernels::register_capacity(Group::kSize, 0)) * kernels::kCandidateBytes + 2048 * 4 <=
+                kStages);
+  static_assert((kDirectRank + kernels::register_capacity(Group::kSize, kMaxK)) * kernels::kCandidateBytes +
+                    kMaxK * 4 <=
+                kStages);
+
+  unsigned char* shared;
   CandidateBuffer buffer;
   StagedScan<Group> scan;
   Solo::Meeting meeting;
   BestStage best;  // in the stages, once they have been scanned
 
-  // `capacity`: of the CTA's own candidates. Behind them those of others may come, by `arrivals` arrivals.
-  __device__ PartCta(const Group& group, int capacity, int k, int arrivals)
-      : buffer(part_buffer(capacity)),
-        scan(shared_memory(), reinterpret_cast<Barrier*>(shared_memory() + kStageTotal)),
+  // `capacity`: of the group's own candidates. Behind them those of others may come, by `arrivals` arrivals.
+  __device__ PartCta(const Group& group, unsigned char* shared, int capacity, int k, int arrivals)
+      : shared(shared),
+        buffer(part_buffer<Group>(shared, capacity)),
+        scan(shared, reinterpret_cast<Barrier*>(shared + kStages)),
         meeting{buffer.candidates + buffer.capacity,
-                reinterpret_cast<Barrier*>(shared_memory() + kStageTotal) + kernels::kStagedStages},
-        best(best_stage(shared_memory(), k)) {
+                reinterpret_cast<Barrier*>(shared + kStages) + kernels::kStagedStages},
+        best(best_stage<Group>(shared, k)) {
     if (group.thread != 0) return;  // the others come to the barriers after start()
     barrier_init(meeting.arrived, arrivals);
     scan.init();

@@ -70,6 +70,27 @@ __device__ __forceinline__ bool named_barrier_sync_or(bool value) {
   return any != 0;
 }
 
+// The same of a barrier that is not known before it runs.
+template <int kThreads>
+__device__ __forceinline__ void named_barrier_sync(int barrier) {
+  asm volatile("barrier.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
+}
+template <int kThreads>
+__device__ __forceinline__ bool named_barrier_sync_or(int barrier, bool value) {
+  int any;
+  asm volatile(
+      "{\n"
+      ".reg .pred in, out;\n"
+      "setp.ne.s32 in, %1, 0;\n"
+      "barrier.red.or.pred out, %2, %3, in;\n"
+      "selp.s32 %0, 1, 0, out;\n"
+      "}"
+      : "=r"(any)
+      : "r"(static_cast<int>(value)), "r"(barrier), "n"(kThreads)
+      : "memory");
+  return any != 0;
+}
+
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));

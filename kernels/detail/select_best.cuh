@@ -235,12 +235,12 @@ __device__ __forceinline__ void select_best(const Group& group, const Selection&
 
 // Candidates that a thread of a CTA keeps in registers.
 template <class Group>
-inline constexpr int kEntries = kernels::kMaxGathered / Group::kSize;
+inline constexpr int kEntries = kernels::register_capacity(Group::kSize, 0) / Group::kSize;
 
 // What select_from_registers() needs beside.
 struct BestStage {
   std::uint64_t* tied;  // [kDirectRank]
-  std::uint64_t* list;  // [gathered_capacity(k)]
+  std::uint64_t* list;  // [register_capacity(threads, k)]
   std::int32_t* best;   // [k]
 };
 
@@ -270,28 +270,29 @@ struct PlateauBins {
   }
 };
 
-// As select_from_registers(). The atomic that counts an entry in its bin returns its place there, which with the
-// entries of higher bins is its place among the best.
+// As select_from_registers(). Candidates that are on chip are read twice and not kept. The atomic that counts an entry
+// in its bin returns its place there, which with the entries of higher bins is its place among the best.
 template <class Group, class Load, class Bins>
 __device__ __forceinline__ void select_in_bins(const Group& group, const Selection& selection, const Load& load,
                                                const Bins& bins, std::uint32_t floor, std::uint32_t highest,
                                                int* histogram, Scratch* scratch, const BestStage& stage) {
   constexpr bool kByIndex = std::is_same_v<Bins, PlateauBins>;
   const int count = selection.count;
-  std::uint64_t c[kEntries<Group>];
+  std::uint64_t c[kEntries<Group>];       // where they are not on chip anyway
   std::uint32_t places[kEntries<Group>];  // bin and place in it
 #pragma unroll
   for (int i = 0; i < kEntries<Group>; ++i) {
     c[i] = 0;
-    if (i * Group::kSize < count) c[i] = load(min(i * Group::kSize + group.thread, count - 1));
+    if (!Load::kOnChip && i * Group::kSize < count) c[i] = load(min(i * Group::kSize + group.thread, count - 1));
   }
+  const auto entry = [&](int i) { return Load::kOnChip ? load(i * Group::kSize + group.thread) : c[i]; };
   clear_histogram(group, histogram);
   group.sync();
 #pragma unroll
   for (int i = 0; i < kEntries<Group>; ++i) {
     places[i] = 0;
     if (i * Group::kSize + group.thread >= count) continue;
-    const int bin = bins.bin_of(c[i]);
+    const int bin = bins.bin_of(entry(i));
     places[i] = static_cast<std::uint32_t>(bin) << 16 | static_cast<std::uint32_t>(atomicAdd(&histogram[bin], 1));
   }
   group.sync();
@@ -308,16 +309,16 @@ __device__ __forceinline__ void select_in_bins(const Group& group, const Selecti
     const int bin = static_cast<int>(places[i] >> 16);
     const int place = static_cast<int>(places[i] & 0xFFFFU);
     if (bin >= lowest_winner) {
-      stage.best[histogram[bin] + place] = selection.start + static_cast<std::int32_t>(composite_index(c[i]));
+      stage.best[histogram[bin] + place] = selection.start + static_cast<std::int32_t>(composite_index(entry(i)));
     } else if (bin == found.bin && rankable) {
-      stage.tied[place] = c[i];
+      stage.tied[place] = entry(i);
     }
   }
   const int placed = all ? selection.k : found.above;
   if (misled || (!all && !rankable)) {
 #pragma unroll
     for (int i = 0; i < kEntries<Group>; ++i) {
-      if (i * Group::kSize + group.thread < count) stage.list[i * Group::kSize + group.thread] = c[i];
+      if (i * Group::kSize + group.thread < count) stage.list[i * Group::kSize + group.thread] = entry(i);
     }
     if (group.thread == 0) scratch->count = placed;
   }

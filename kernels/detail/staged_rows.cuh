@@ -14,14 +14,6 @@
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 namespace hpctopk::detail {
 
-// The candidates of the member that finishes, and of the others after them.
-struct Candidates {
-  const std::uint64_t* own;
-  const std::uint64_t* gathered;
-  int count;  // own
-  __device__ std::uint64_t operator()(int i) const { return i < count ? own[i] : gathered[i - count]; }
-};
-
 // What select_staged_rows() found in a row before it came to refine.
 struct Scanned {
   std::int64_t index;  // of the row
@@ -35,8 +27,8 @@ struct Scanned {
 // here.
 template <View kView, class Group, class Owner>
 __device__ __noinline__ void finish_generally(Group group, Owner owner, Scanned scanned, const Operands& operands,
-                                              const Policy& policy, int capacity) {
-  const CandidateBuffer buffer = part_buffer(capacity);
+                                              const Policy& policy, unsigned char* shared, int capacity) {
+  const CandidateBuffer buffer = part_buffer<Group>(shared, capacity);
   const Row row = load_row(operands, scanned.index);
   std::int32_t* const out = operands.out + scanned.index * operands.out_row_stride;
   const int k = operands.k;
@@ -54,19 +46,21 @@ __device__ __noinline__ void finish_generally(Group group, Owner owner, Scanned 
   }
 }
 
-// Rows of a launch, strided over their owners of 2^log_size CTAs. `own` is the capacity of a CTA's own candidates,
-// `capacity` with those of others.
-template <View kView, class Group, class Owner>
-__device__ __forceinline__ void select_staged_rows(const Group& group, Owner owner, int log_size,
-                                                   const Operands& operands, const Policy& policy,
-                                                   const GroupView& full, int own, int capacity) {
-  PartCta<Group> cta(group, own, operands.k, owner.arrivals());
+// The rows that a group, or a cluster of them, takes in turn.
+struct Share {
+  std::int64_t first, step;
+};
+
+// The rows of a share. `capacity`: of the group's own candidates and those of others.
+template <View kView, class Group, class Owner, class Turn>
+__device__ __forceinline__ void select_staged_rows(const Group& group, PartCta<Group>& cta, Owner owner, Turn turn,
+                                                   Share share, const Operands& operands, const Policy& policy,
+                                                   const GroupView& full, int capacity) {
   const CandidateBuffer& buffer = cta.buffer;
   const int k = operands.k;
   const std::int64_t rows = live_rows(operands);
-  const std::int64_t first = blockIdx.x >> log_size;
-  for (std::int64_t index = first; index < rows; index += gridDim.x >> log_size) {
-    if (index != first) {  // the last row's scratch and stages have been read, and the stages written
+  for (std::int64_t index = share.first; index < rows; index += share.step) {
+    if (index != share.first) {  // the last row's scratch and stages have been read, and the stages written
       async_proxy_fence();
       group.sync();
     }
@@ -74,23 +68,24 @@ __device__ __forceinline__ void select_staged_rows(const Group& group, Owner own
     std::int32_t* const out = operands.out + index * operands.out_row_stride;
     if (row.length <= k) {
       if (owner.finishes()) write_whole_row(group, row, k, out);
+      if (group.thread == 0) cta.scan.skip(turn);
       continue;
     }
     owner.begin(group, buffer.scratch);
     const Row part = owner.part(row);
     const Boundary boundary = cta.template start<kView>(group, index, row, part, full, policy, operands);
-    const int count = cta.scan.scan(group, part, boundary, k, policy.digits, buffer, operands.statistics);
+    const int count = cta.scan.scan(group, part, boundary, k, policy.digits, buffer, operands.statistics, turn);
     const int total = owner.meet(group, buffer.scratch, buffer.candidates, count, cta.meeting, k);
-    if (total < k || !fits_registers(total, k, policy)) {
+    if (total < k || !fits_registers<Group>(total, k, policy)) {
       owner.part_company();
       finish_generally<kView>(group, owner, {index, boundary.primary, boundary.highest, count, total}, operands, policy,
-                              capacity);
+                              cta.shared, capacity);
       continue;
     }
     if (!owner.finishes()) continue;
-    const Candidates load{buffer.candidates, cta.meeting.gathered, count};
-    select_from_registers(group, {nullptr, total, k, row.length, row.start, out}, load, boundary.primary,
-                          boundary.highest, boundary.limit, buffer.histogram, buffer.scratch, cta.best);
+    select_from_registers(group, {nullptr, total, k, row.length, row.start, out},
+                          owner.candidates(buffer.candidates, cta.meeting, count), boundary.primary, boundary.highest,
+                          boundary.limit, buffer.histogram, buffer.scratch, cta.best);
     if (operands.statistics != nullptr && group.thread == 0) {
       count_row(operands.statistics, row.length, total, RowWork{});
     }

@@ -16,6 +16,33 @@ namespace hpctopk::detail {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
+// When a scan may bring more than fills its stages: at once.
+struct AnyTime {
+  __device__ void take() {}
+  __device__ void pass() {}
+};
+
+// Or in turns with the other group of the CTA, so that one scans at the full rate while the other refines and proposes.
+// A turn a row, each taken and then passed by thread 0 of the group.
+class Turns {
+ public:
+  // `barriers`: one for either group.
+  __device__ Turns(Barrier* barriers, int rank)
+      : mine_(barriers + rank), others_(barriers + (rank ^ 1)), taken_(rank == 0 ? 1 : 0) {}
+  __device__ static void init(Barrier* barriers) {
+    barrier_init(&barriers[0], 1);
+    barrier_init(&barriers[1], 1);
+    barrier_init_fence();
+  }
+  __device__ void take() { barrier_wait(mine_, taken_++ & 1); }  // that of rank 0 begins as if it had been passed
+  __device__ void pass() { barrier_arrive(others_); }
+
+ private:
+  Barrier* mine_;
+  Barrier* others_;
+  unsigned taken_;
+};
+
 template <class Group>
 class StagedScan {
  public:
@@ -33,8 +60,10 @@ class StagedScan {
 
   // Admits of the started part what the boundary's primary key and limit do, as long as k scores are not known to beat
   // it; returns the number of candidates. buffer.scratch->count is 0, and a barrier has been since.
+  template <class Turn>
   __device__ __forceinline__ int scan(const Group& group, const Row& part, const Boundary& boundary, int k,
-                                      Digits digits, const CandidateBuffer& buffer, Statistics* statistics) {
+                                      Digits digits, const CandidateBuffer& buffer, Statistics* statistics,
+                                      Turn& turn) {
     const int capacity = buffer.capacity - kEdgeScores;
     int* const count = &buffer.scratch->count;
     std::uint32_t lowest = boundary.primary;
@@ -72,17 +101,30 @@ class StagedScan {
         if (mask != 0) mask &= scan_batch(group, part, batch, num_stages, admission);
       }
       if (group.thread == 0) {
+        if (batch == 0) turn.take();
         for (int i = batch; i < batch + kBatch; ++i) copy(part, i + kStages);
+        const int under_way = batch + kBatch + kStages;
+        if (under_way >= num_stages && (batch == 0 || under_way - kBatch < num_stages)) turn.pass();
       }
     }
-    if (num_stages == 0) group.sync();
+    if (num_stages == 0) {
+      if (group.thread == 0) skip(turn);
+      group.sync();
+    }
     passed_ += num_stages;
     return *count;
   }
 
+  // For a row that is not scanned.
+  template <class Turn>
+  __device__ static void skip(Turn& turn) {
+    turn.take();
+    turn.pass();
+  }
+
  private:
   static constexpr int kStages = kernels::kStagedStages;
-  static constexpr int kStageQuads = static_cast<int>(kernels::kStagedStageBytes / sizeof(float4));
+  static constexpr int kStageQuads = static_cast<int>(kernels::staged_stage_bytes(Group::kSize) / sizeof(float4));
   static constexpr int kBatch = 2;                           // stages between two barriers
   static constexpr int kQuads = kStageQuads / Group::kSize;  // of a thread in a stage
   static constexpr int kStageBits = 4 * kQuads;

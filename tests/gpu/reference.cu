@@ -186,7 +186,7 @@ __global__ void hold_kernel(Hold* hold) {
   constexpr std::uint64_t kLongestNs = 120'000'000'000;
   atomicAdd_system(&hold->arrived, 1U);
   const std::uint64_t end = nanoseconds() + kLongestNs;
-  while (*static_cast<volatile std::uint32_t*>(&hold->released) == 0 && nanoseconds() < end) __nanosleep(2000);
+  while (*static_cast<volatile std::uint32_t*>(&hold->released) == 0 && nanoseconds() < end) __nanosleep(100000);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -34,6 +34,15 @@ bool named_barrier_sync_or(bool value) {
   return emulated::barrier(kBarrier, kThreads, value);
 }
 
+template <int kThreads>
+void named_barrier_sync(int barrier) {
+  emulated::barrier(barrier, kThreads);
+}
+template <int kThreads>
+bool named_barrier_sync_or(int barrier, bool value) {
+  return emulated::barrier(barrier, kThreads, value);
+}
+
 using Barrier = std::uint64_t;
 
 // What is behind a Barrier.
