@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kPersistentBlock, 1)
 template <View kView>
 int launch(const Plan& plan, const Arguments& arguments, Stream stream) {
   if (plan.stages == 0) return detail::launch_select_rows<kView, kPersistentBlock, 2>(plan, arguments, stream);
-  detail::LaunchConfig config(plan, stream);
+  detail::LaunchConfig config(plan, stream, arguments.programmatic_dependent);
   return config.launch(staged_kernel<kView>, detail::make_operands(plan, arguments), plan.policy,
                        detail::full_view(plan, Group::kSize), plan.candidate_capacity);
 }

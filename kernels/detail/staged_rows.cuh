@@ -63,6 +63,7 @@ __device__ __forceinline__ void select_staged_rows(const Group& group, Owner own
   PartCta<Group> cta(group, own, operands.k, owner.arrivals());
   const CandidateBuffer& buffer = cta.buffer;
   const int k = operands.k;
+  wait_for_kernel_in_front();
   const std::int64_t rows = live_rows(operands);
   const std::int64_t first = blockIdx.x >> log_size;
   for (std::int64_t index = first; index < rows; index += gridDim.x >> log_size) {
