@@ -39,7 +39,7 @@ int launch(const Plan& plan, const Arguments& arguments, Stream stream) {
   auto* const kernel = plan.stages != 0 ? cluster_kernel<kView, true> : cluster_kernel<kView, false>;
   const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
   if (error != cudaSuccess) return error;
-  detail::LaunchConfig config(plan, stream);
+  detail::LaunchConfig config(plan, stream, arguments.programmatic_dependent);
   config.set_cluster(plan.cluster_size);
   return config.launch(kernel, detail::make_operands(plan, arguments), plan.policy,
                        detail::full_view(plan, Group::kSize), plan.candidate_capacity);

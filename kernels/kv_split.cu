@@ -126,16 +126,14 @@ template <View kView, bool kStaged>
 __global__ void __launch_bounds__(kSplitBlock, 1)
     split_scan_kernel(const __grid_constant__ detail::Operands operands, const __grid_constant__ Policy policy,
                       const __grid_constant__ detail::GroupView full, const int capacity, const Lists lists) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  cudaTriggerProgrammaticLaunchCompletion();
-#endif
   const Group group{static_cast<int>(threadIdx.x)};
   const int k = operands.k;
-  const std::int64_t units = detail::live_rows(operands) * lists.parts;
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   if constexpr (kStaged) {
     detail::PartCta<Group> cta(group, detail::shared_memory(), capacity, k, 1);
     detail::AnyTime turn;
+    detail::wait_for_kernel_in_front();
+    const std::int64_t units = detail::live_rows(operands) * lists.parts;
     for (std::int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
       if (unit != blockIdx.x) group.sync();  // the last unit's scratch has been read
       const detail::Row row = detail::load_row(operands, unit >> lists.log_parts);
@@ -150,6 +148,8 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
   }
 #endif
   const detail::CandidateBuffer buffer = detail::buffer_at(detail::shared_memory(), capacity);
+  detail::wait_for_kernel_in_front();
+  const std::int64_t units = detail::live_rows(operands) * lists.parts;
   for (std::int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
     const detail::Row row = detail::load_row(operands, unit >> lists.log_parts);
     if (row.length <= k) continue;
@@ -213,12 +213,11 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
   const detail::CandidateBuffer buffer = detail::buffer_at(detail::shared_memory(), capacity);
   const int k = operands.k;
   const std::int64_t index = blockIdx.x;
+  // Who wrote the row ended before the scan kernel let this one begin; the lists are the scan's own work.
   const bool live = index < detail::live_rows(operands);
   const detail::Row row = detail::load_row(operands, index);
   std::int32_t* const out = operands.out + index * operands.out_row_stride;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  cudaGridDependencySynchronize();  // the row is older than the kernel in front; the lists are its work
-#endif
+  detail::wait_for_kernel_in_front();
   if (!live) return;
   if (row.length <= k) {
     detail::write_whole_row(group, row, k, out);
@@ -246,15 +245,14 @@ template <View kView>
 int launch(const Plan& plan, const Arguments& arguments, Stream stream) {
   const detail::Operands operands = detail::make_operands(plan, arguments);
   const Lists lists = Lists::in(arguments.workspace, plan.problem.num_rows, plan.ctas_per_row, plan.problem.k);
-  detail::LaunchConfig scan(plan, stream);
+  detail::LaunchConfig scan(plan, stream, arguments.programmatic_dependent);
   const auto kernel = plan.stages != 0 ? split_scan_kernel<kView, true> : split_scan_kernel<kView, false>;
   const int error =
       scan.launch(kernel, operands, plan.policy, detail::full_view(plan, Group::kSize), plan.candidate_capacity, lists);
   if (error != cudaSuccess) return error;
-  detail::LaunchConfig merge(plan, stream);
+  detail::LaunchConfig merge(plan, stream, true);
   merge.set_grid(plan.problem.num_rows);
   merge.set_shared_bytes(merge_shared_bytes(plan.candidate_capacity, plan.problem.k));
-  if (plan.programmatic_dependence) merge.set_programmatic_dependence();
   return merge.launch(split_merge_kernel<kView>, operands, plan.policy, plan.candidate_capacity, lists);
 }
 

@@ -52,7 +52,7 @@ template <View kView>
 int launch(const Plan& plan, const Arguments& arguments, Stream stream) {
   if (plan.stages == 0) return detail::launch_select_rows<kView, kPersistentBlock, 2>(plan, arguments, stream);
   const bool paired = plan.rows_under_way == 2;
-  detail::LaunchConfig config(plan, stream);
+  detail::LaunchConfig config(plan, stream, arguments.programmatic_dependent);
   return config.launch(paired ? paired_kernel<kView> : staged_kernel<kView>, detail::make_operands(plan, arguments),
                        plan.policy, detail::full_view(plan, paired ? kPairedThreads : kPersistentBlock),
                        plan.candidate_capacity);

@@ -18,6 +18,7 @@ __global__ void __launch_bounds__(kRowLocalBlock, 1)
   const Group group{static_cast<int>(threadIdx.x)};
   const detail::CandidateBuffer buffer = detail::buffer_at(detail::shared_memory(), capacity);
   const int k = operands.k;
+  detail::wait_for_kernel_in_front();
   const std::int64_t rows = detail::live_rows(operands);
   for (std::int64_t index = blockIdx.x; index < rows; index += gridDim.x) {
     const detail::Row row = detail::load_row(operands, index);
@@ -43,7 +44,7 @@ int launch_row_local(const Plan& plan, const Arguments& arguments, Stream stream
   const int quads = plan.kernel == Kernel::kRowLocal ? register_quads(plan.problem.num_columns) : 0;
   if (quads == 0) return detail::launch_select_rows<View::kNone, kRowLocalBlock, 1>(plan, arguments, stream);
   const auto kernel = quads == 1 ? short_rows_kernel<1> : quads == 2 ? short_rows_kernel<2> : short_rows_kernel<4>;
-  detail::LaunchConfig config(plan, stream);
+  detail::LaunchConfig config(plan, stream, arguments.programmatic_dependent);
   return config.launch(kernel, detail::make_operands(plan, arguments), plan.policy, plan.candidate_capacity);
 }
 

@@ -118,6 +118,9 @@ Status check_arguments(const Plan& plan, const Arguments& arguments) noexcept {
   for (const Status& status : {check_problem(plan.problem), check_policy(plan.policy)}) {
     if (!status.ok()) return status;
   }
+  if (arguments.programmatic_dependent && plan.kernel == Kernel::kCpu) {
+    return Status::error(invalid, "programmatic_dependent = true: must be false for a CPU plan");
+  }
 
   const std::int64_t rows = plan.problem.num_rows;
   const std::int64_t k = plan.problem.k;

@@ -49,7 +49,6 @@ struct Proposal {
   std::int32_t rows_under_way = 1;
   std::int32_t ctas_per_row = 1;
   std::int32_t cluster_size = 1;
-  bool programmatic_dependence = false;
   View view = View::kNone;
 };
 
@@ -250,7 +249,6 @@ Proposal kv_split(const Request& request) {
       return proposal;
     }
     proposal.workspace_bytes = kernels::split_workspace_bytes(problem.num_rows, parts, problem.k);
-    proposal.programmatic_dependence = device.compute_capability >= 90;
     proposal.grid = static_cast<std::int32_t>(std::min<std::int64_t>(problem.num_rows * parts, device.num_sms));
     const std::int64_t merges = (problem.num_rows + device.num_sms - 1) / device.num_sms;
     set_cost(cost::launch_cost(device, cost::kSplitPart, problem.num_rows * parts,
@@ -389,7 +387,7 @@ Status make_plan(const Problem& problem, const DeviceInfo& device, const PlanOpt
   result.block = chosen.block;
   result.ctas_per_row = chosen.ctas_per_row;
   result.cluster_size = chosen.cluster_size;
-  result.programmatic_dependence = chosen.programmatic_dependence;
+  result.programmatic_dependence = device.compute_capability >= 90;
   result.stages = chosen.stages;
   result.rows_under_way = chosen.rows_under_way;
   result.candidate_capacity = chosen.candidate_capacity;

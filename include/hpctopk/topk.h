@@ -192,7 +192,7 @@ struct Plan {
   std::int32_t block = 0;                // threads of a CTA
   std::int32_t ctas_per_row = 1;         // parts of a row
   std::int32_t cluster_size = 1;         // CTAs of a cluster
-  bool programmatic_dependence = false;  // kernels of one launch overlap where the device can
+  bool programmatic_dependence = false;  // the device can begin a kernel before the one in front of it has ended
   std::int32_t stages = 0;               // that a CTA's bulk copies fill; 0: vector loads
   std::int32_t rows_under_way = 1;       // that a CTA has, each in a part of its threads
   std::int32_t candidate_capacity = 0;   // (key, index) pairs a row under way can hold
@@ -238,6 +238,16 @@ struct Arguments {
   void* workspace = nullptr;                 // 16-byte aligned, workspace_size(plan) bytes
   std::size_t workspace_bytes = 0;
   Statistics* statistics = nullptr;  // null: not counted
+
+  // Programmatic dependent launch: the first kernel may begin while the kernel in front of it on the stream still runs,
+  // once all CTAs of that one have triggered it. It reads no operand and writes nothing until that one has ended, so
+  // the kernel in front may write all operands after its trigger. A kernel in front that was itself launched so must
+  // wait for its own predecessor (griddepcontrol.wait). Without effect below compute capability 9.0; false for a CPU
+  // plan.
+  //
+  // Whether set or not, a kernel behind that is launched so may begin once all of this launch have, and must wait
+  // before it touches an operand.
+  bool programmatic_dependent = false;
 };
 
 // Enqueues a GPU plan on `stream`. The current device must be the one the plan was made for.

@@ -15,12 +15,20 @@ namespace hpctopk::detail {
 
 class LaunchConfig {
  public:
-  LaunchConfig(const Plan& plan, Stream stream) : shared_limit_(static_cast<int>(plan.shared_limit)) {
+  // `programmatic_dependent`: the kernel may begin before the one in front of it on the stream has ended, where the
+  // device can do that. It waits for that one itself: wait_for_kernel_in_front().
+  LaunchConfig(const Plan& plan, Stream stream, bool programmatic_dependent)
+      : shared_limit_(static_cast<int>(plan.shared_limit)) {
     config_.gridDim = dim3(static_cast<unsigned>(plan.grid));
     config_.blockDim = dim3(static_cast<unsigned>(plan.block));
     config_.dynamicSmemBytes = static_cast<std::size_t>(plan.shared_bytes);
     config_.stream = stream;
     config_.attrs = attributes_;
+    if (programmatic_dependent && plan.programmatic_dependence) {
+      cudaLaunchAttribute& attribute = attributes_[config_.numAttrs++];
+      attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attribute.val.programmaticStreamSerializationAllowed = 1;
+    }
   }
   LaunchConfig(const LaunchConfig&) = delete;
   LaunchConfig& operator=(const LaunchConfig&) = delete;
@@ -32,13 +40,6 @@ class LaunchConfig {
     cudaLaunchAttribute& attribute = attributes_[config_.numAttrs++];
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim = {static_cast<unsigned>(ctas), 1, 1};
-  }
-
-  // Lets the kernel start before the one in front of it on the stream has ended; it waits for that one itself.
-  void set_programmatic_dependence() {
-    cudaLaunchAttribute& attribute = attributes_[config_.numAttrs++];
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
   }
 
   template <class... Parameters, class... Values>

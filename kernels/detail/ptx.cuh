@@ -23,6 +23,21 @@ __device__ __forceinline__ float4 load_streaming(const float4* address) {
   return value;
 }
 
+// Waits until the kernel in front on the stream has ended and what it wrote can be read, then lets the kernel behind
+// begin. Either does nothing where the kernel that it holds back was launched without programmatic dependence.
+//
+// All threads of every kernel call it before they read or write device memory, so no kernel ends before the one in
+// front of it has, and after the call not that one alone has ended but all in front: nobody else uses the operands or
+// the workspace any more, the launch before on the same ones among them. And no kernel begins before all have ended but
+// the one in front of it, which let it in after they had; so kv_split's merge may read before the call what was written
+// before the scan. The kernel behind is let in before this one has written anything: it waits for this one's end.
+__device__ __forceinline__ void wait_for_kernel_in_front() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // The CTA's dynamic shared memory.
 __device__ __forceinline__ unsigned char* shared_memory() {
   extern __shared__ __align__(128) unsigned char shared[];

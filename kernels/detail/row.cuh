@@ -75,17 +75,20 @@ struct Row {
   }
 };
 
+// Counts and windows come past the L1 cache: kv_split's merge reads them before wait_for_kernel_in_front(), when it may
+// still hold what they were.
 __device__ __forceinline__ std::int64_t live_rows(const Operands& operands) {
   if (operands.num_rows == nullptr) return operands.max_rows;
-  const std::int64_t rows = *operands.num_rows;
+  const std::int64_t rows = __ldcg(operands.num_rows);
   return rows < 0 ? 0 : min(rows, operands.max_rows);
 }
 
 __device__ __forceinline__ Row load_row(const Operands& operands, std::int64_t index) {
   Row row;
-  row.start = operands.row_starts == nullptr ? 0 : min(max(operands.row_starts[index], 0), operands.num_columns);
+  row.start =
+      operands.row_starts == nullptr ? 0 : min(max(__ldcg(operands.row_starts + index), 0), operands.num_columns);
   const std::int32_t width = operands.num_columns - row.start;
-  row.length = operands.lengths == nullptr ? width : min(max(operands.lengths[index], 0), width);
+  row.length = operands.lengths == nullptr ? width : min(max(__ldcg(operands.lengths + index), 0), width);
   row.scores = operands.scores + index * operands.row_stride + row.start;
   row.offset = 0;
   const auto misaligned = static_cast<std::int32_t>(reinterpret_cast<std::uintptr_t>(row.scores) / sizeof(float) % 4);

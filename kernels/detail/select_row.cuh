@@ -135,6 +135,7 @@ template <View kView, class Group, class Owner>
 __device__ void select_rows(const Group& group, Owner owner, int size, const Operands& operands, const Policy& policy,
                             int capacity) {
   const CandidateBuffer buffer = buffer_at(shared_memory(), capacity);
+  wait_for_kernel_in_front();
   const std::int64_t rows = live_rows(operands);
   for (std::int64_t index = blockIdx.x / size; index < rows; index += gridDim.x / size) {
     const Row row = load_row(operands, index);
@@ -156,7 +157,7 @@ __global__ void __launch_bounds__(kThreads, kMinCtas)
 // Enqueues select_rows_kernel as the plan says.
 template <View kView, int kThreads, int kMinCtas>
 int launch_select_rows(const Plan& plan, const Arguments& arguments, Stream stream) {
-  LaunchConfig config(plan, stream);
+  LaunchConfig config(plan, stream, arguments.programmatic_dependent);
   return config.launch(select_rows_kernel<kView, kThreads, kMinCtas>, make_operands(plan, arguments), plan.policy,
                        plan.candidate_capacity);
 }

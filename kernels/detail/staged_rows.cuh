@@ -58,6 +58,7 @@ __device__ __forceinline__ void select_staged_rows(const Group& group, PartCta<G
                                                    const GroupView& full, int capacity) {
   const CandidateBuffer& buffer = cta.buffer;
   const int k = operands.k;
+  wait_for_kernel_in_front();
   const std::int64_t rows = live_rows(operands);
   for (std::int64_t index = share.first; index < rows; index += share.step) {
     if (index != share.first) {  // the last row's scratch and stages have been read, and the stages written

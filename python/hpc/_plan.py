@@ -82,7 +82,7 @@ class Plan:
     ctas_per_row: int
     cluster_size: int
     programmatic_dependence: bool
-    """Whether the kernels of one launch overlap."""
+    """Whether the device can begin a kernel before the one in front of it has ended."""
     candidate_capacity: int
     """(key, index) pairs that a CTA can hold."""
     shared_bytes: int

@@ -195,6 +195,16 @@ TEST_F(CheckArguments, RefusesAPlanThatNobodyMade) {
   expect_refused("plan.kernel = auto: must be a plan of make_plan()");
 }
 
+TEST_F(CheckArguments, ACpuPlanHasNoKernelInFront) {
+  arguments_.programmatic_dependent = true;
+  expect_ok();
+  ASSERT_TRUE(make_plan(problem(10, 100, 112, 16), cpu_device(), {}, &plan_).ok());
+  expect_refused("programmatic_dependent = true: must be false for a CPU plan");
+  EXPECT_STREQ(run_cpu(plan_, arguments_).message(), "programmatic_dependent = true: must be false for a CPU plan");
+  arguments_.programmatic_dependent = false;
+  expect_ok();
+}
+
 TEST(Launch, RefusesWhatItCannotRun) {
   Plan plan = plan_of(problem(10, 100, 112, 16));
   EXPECT_STREQ(launch(plan, {}, nullptr).message(), "scores = null: must point to 4432 bytes");

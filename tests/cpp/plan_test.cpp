@@ -230,6 +230,14 @@ TEST(MakePlan, IsPureToTheByte) {
   }
 }
 
+TEST(MakePlan, KernelsBeginEarlyFromComputeCapability90On) {
+  for (const DeviceInfo& device : gpus()) {
+    Plan plan;
+    ASSERT_TRUE(make_plan(problem(4, 100000, 0, 512), device, {}, &plan).ok());
+    EXPECT_EQ(plan.programmatic_dependence, device.compute_capability >= 90) << device.name;
+  }
+}
+
 TEST(MakePlan, ACpuRunsTheCpuKernelAlone) {
   DeviceInfo device = cpu_device();
   device.num_sms = 6;

@@ -34,6 +34,7 @@ namespace emulated {
 
 Thread* current = nullptr;
 unsigned grid_size = 0;
+std::function<void()> kernel_in_front;
 
 namespace {
 

@@ -28,6 +28,7 @@
 #include <functional>
 #include <random>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace emulated {
@@ -81,6 +82,12 @@ struct Thread {
 
 extern Thread* current;
 extern unsigned grid_size;
+
+// What the kernel in front on the stream does last: done when the first thread waits for its end.
+extern std::function<void()> kernel_in_front;
+inline void wait_for_kernel_in_front() {
+  if (kernel_in_front) std::exchange(kernel_in_front, nullptr)();
+}
 
 // Lets other threads run.
 void yield();

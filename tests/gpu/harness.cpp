@@ -6,6 +6,10 @@
 #include <sstream>
 #include <stdexcept>
 
+#if CUDART_VERSION < 13000
+#define cudaGraphGetEdges cudaGraphGetEdges_v2  // the form of CUDA 13
+#endif
+
 namespace hpctopk::gpu_test {
 
 void check_cuda(cudaError_t error) {
@@ -93,6 +97,24 @@ void Call::fill(const Pattern& pattern, std::uint64_t seed, std::int32_t probe_p
   pattern_ = to_string(pattern) + ", seed " + std::to_string(seed);
   scores_.fill_byte(0xFF);  // every 32-bit word a NaN
   fill_rows(rows(), pattern, seed, probe_period, stream_);
+  check_cuda(cudaGetLastError());
+}
+
+void Call::take_late(const Call& from, std::int32_t microseconds) {
+  pattern_ = "taken late, " + from.pattern_;
+  scores_.fill_byte(0xFF);
+  lengths_.fill_byte(0);
+  row_starts_.fill_byte(0);
+  num_rows_.fill_byte(0);
+  const auto copy = [](auto* to, const auto* source, std::int64_t count) {
+    return WordCopy{reinterpret_cast<std::uint32_t*>(to), reinterpret_cast<const std::uint32_t*>(source),
+                    source != nullptr ? count : 0};
+  };
+  const std::int64_t rows = plan_.problem.num_rows;
+  copy_late({{copy(num_rows_.data(), from.arguments_.num_rows, 1), copy(lengths_.data(), from.arguments_.lengths, rows),
+              copy(row_starts_.data(), from.arguments_.row_starts, rows),
+              copy(scores_.data(), from.scores_.data(), scores_.count())}},
+            microseconds, stream_);
   check_cuda(cudaGetLastError());
 }
 
@@ -214,6 +236,17 @@ std::vector<cudaGraphNodeType> Graph::node_types() const {
   std::vector<cudaGraphNodeType> types(count);
   for (std::size_t i = 0; i < count; ++i) check_cuda(cudaGraphNodeGetType(nodes[i], &types[i]));
   return types;
+}
+
+std::int64_t Graph::programmatic_edges() const {
+  std::size_t count = 0;
+  check_cuda(cudaGraphGetEdges(graph_, nullptr, nullptr, nullptr, &count));
+  std::vector<cudaGraphNode_t> from(count);
+  std::vector<cudaGraphNode_t> to(count);
+  std::vector<cudaGraphEdgeData> edges(count);
+  check_cuda(cudaGraphGetEdges(graph_, from.data(), to.data(), edges.data(), &count));
+  return std::count_if(edges.begin(), edges.end(),
+                       [](const auto& edge) { return edge.type == cudaGraphDependencyTypeProgrammatic; });
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -108,6 +108,9 @@ class Call {
 
   // Writes the scores of the present windows.
   void fill(const Pattern& pattern, std::uint64_t seed, std::int32_t probe_period = 0);
+  // Spoils the inputs, then enqueues a kernel that lets the one behind it begin at once and only after about
+  // `microseconds` writes the inputs of `from`, a call of the same plan and layout, and with the same operands.
+  void take_late(const Call& from, std::int32_t microseconds);
   // Poisons `out`; call before each launch that check() follows.
   void poison();
   // Overwrites the workspace.
@@ -178,6 +181,8 @@ class Graph {
   Graph& operator=(const Graph&) = delete;
   cudaGraphExec_t get() const { return executable_; }
   std::vector<cudaGraphNodeType> node_types() const;
+  // Edges over which a kernel may begin before the one in front of it has ended.
+  std::int64_t programmatic_edges() const;
 
  private:
   cudaGraph_t graph_ = nullptr;

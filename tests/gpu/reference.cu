@@ -182,6 +182,21 @@ __global__ void occupy_kernel(std::uint64_t duration_ns) {
   }
 }
 
+__global__ void copy_late_kernel(const WordCopies late, std::uint64_t delay_ns) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+  const std::uint64_t begin = nanoseconds() + delay_ns;
+  while (nanoseconds() < begin) {
+  }
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (const WordCopy& copy : late.copies) {
+    for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < copy.count; i += step) {
+      copy.to[i] = copy.from[i];
+    }
+  }
+}
+
 __global__ void hold_kernel(Hold* hold) {
   constexpr std::uint64_t kLongestNs = 120'000'000'000;
   atomicAdd_system(&hold->arrived, 1U);
@@ -311,6 +326,11 @@ void draw_lengths(std::int32_t* lengths, std::int64_t count, std::int64_t num_co
 
 void occupy(std::int32_t microseconds, cudaStream_t stream) {
   occupy_kernel<<<64, 256, 0, stream>>>(static_cast<std::uint64_t>(microseconds) * 1000U);
+}
+
+// Few CTAs: others find room beside them.
+void copy_late(const WordCopies& copies, std::int32_t microseconds, cudaStream_t stream) {
+  copy_late_kernel<<<32, kThreads, 0, stream>>>(copies, static_cast<std::uint64_t>(microseconds) * 1000U);
 }
 
 unsigned hold_multiprocessors(std::int32_t cluster_size, Hold* hold, cudaStream_t stream) {

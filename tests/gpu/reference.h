@@ -134,6 +134,20 @@ void draw_lengths(std::int32_t* lengths, std::int64_t count, std::int64_t num_co
 // Enqueues a kernel that keeps some multiprocessors busy for about `microseconds`.
 void occupy(std::int32_t microseconds, cudaStream_t stream);
 
+// Words that a kernel copies.
+struct WordCopy {
+  std::uint32_t* to;
+  const std::uint32_t* from;
+  std::int64_t count;
+};
+struct WordCopies {
+  WordCopy copies[4];
+};
+
+// Enqueues a kernel that lets the one behind it begin at once (programmatic dependent launch), and only after about
+// `microseconds` copies.
+void copy_late(const WordCopies& copies, std::int32_t microseconds, cudaStream_t stream);
+
 // What a host and the kernel of hold_multiprocessors() tell each other, in memory that both see.
 struct Hold {
   std::uint32_t arrived;   // CTAs that run

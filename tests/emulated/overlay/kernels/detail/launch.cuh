@@ -12,12 +12,12 @@ namespace hpctopk::detail {
 
 class LaunchConfig {
  public:
-  LaunchConfig(const Plan& plan, Stream) : grid_(plan.grid), block_(plan.block), shared_bytes_(plan.shared_bytes) {}
+  LaunchConfig(const Plan& plan, Stream, bool)
+      : grid_(plan.grid), block_(plan.block), shared_bytes_(plan.shared_bytes) {}
 
   void set_shared_bytes(std::int64_t bytes) { shared_bytes_ = bytes; }
   void set_grid(std::int64_t ctas) { grid_ = ctas; }
   void set_cluster(int ctas) { cluster_ = ctas; }
-  void set_programmatic_dependence() {}
 
   template <class... Parameters, class... Values>
   int launch(void (*kernel)(Parameters...), const Values&... values) {

@@ -15,6 +15,8 @@ inline float4 load_streaming(const float4* address) {
   return *address;
 }
 
+inline void wait_for_kernel_in_front() { emulated::wait_for_kernel_in_front(); }
+
 inline unsigned char* shared_memory() { return emulated::current->cta->shared; }
 
 template <int kFirst>
