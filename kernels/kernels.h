@@ -25,15 +25,22 @@ inline constexpr std::int32_t kMinRound = 2048;
 inline constexpr std::int32_t kFullRound = 8192;
 
 inline constexpr std::int32_t kPersistentBlock = 512;  // threads; two CTAs an SM where shared memory allows
-inline constexpr std::int32_t kRowLocalBlock = 1024;   // threads; one CTA an SM
+inline constexpr std::int32_t kRowLocalBlock = 1024;   // threads; one CTA an SM; a row that streams
 
-// Quads (float4) of a row that each thread of the row-local mapping keeps in registers: 1, 2 or 4, or 0 for a row that
-// is too long and streams instead.
+// Threads of the row-local mapping where the row stays in registers. With 1,024, what all warps do alike costs twice as
+// much; with 512, a thread holds twice as many scores.
+inline constexpr std::int32_t kRegisterBlock = 512;
+// Rows of up to this many scores have all of them counted in one histogram; longer ones are sampled first.
+inline constexpr std::int64_t kCountedWhole = 4096;
+inline constexpr std::int64_t kMaxRegisterColumns = 16384;
+
+// Quads (float4) of a row that each thread keeps in registers, a power of two, or 0 for a row that is too long and
+// streams instead.
 constexpr std::int32_t register_quads(std::int64_t num_columns) {
-  const std::int64_t scores = std::int64_t{4} * kRowLocalBlock;  // a quad in every thread
-  if (num_columns <= scores) return 1;
-  if (num_columns <= 2 * scores) return 2;
-  return num_columns <= 4 * scores ? 4 : 0;
+  if (num_columns > kMaxRegisterColumns) return 0;
+  std::int32_t quads = 1;
+  while (std::int64_t{4} * kRegisterBlock * quads < num_columns) quads *= 2;
+  return quads;
 }
 
 inline constexpr std::int32_t kSplitBlock = 512;    // threads; one CTA an SM

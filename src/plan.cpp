@@ -242,8 +242,8 @@ Proposal kv_split(const Request& request) {
 
 Proposal row_local(const Request& request) {
   const bool in_registers = kernels::register_quads(request.problem.num_columns) > 0;
-  return one_cta_a_row(request, View::kNone, kernels::kRowLocalBlock, 1, kernels::kFullRound, kMaxGrid,
-                       in_registers ? cost::kRegisterRow : cost::kStreamedRow);
+  return one_cta_a_row(request, View::kNone, in_registers ? kernels::kRegisterBlock : kernels::kRowLocalBlock, 1,
+                       kernels::kFullRound, kMaxGrid, in_registers ? cost::kRegisterRow : cost::kStreamedRow);
 }
 
 // As row-local where every row streams, with the smallest buffer. Never cheaper, but never refused for want of room.

@@ -48,6 +48,12 @@ __device__ __forceinline__ void admit(const float4& quad, float floor, unsigned*
         "n"(4U << kFirst), "n"(8U << kFirst));
 }
 
+__device__ __forceinline__ float approximate_reciprocal(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
 // A barrier of some threads of the CTA. Not the aligned form (bar.sync): a warp may reach inline assembly without
 // having reconverged.
 template <int kBarrier, int kThreads>

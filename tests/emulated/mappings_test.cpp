@@ -122,6 +122,9 @@ void expect_right(const Mapping& mapping, unsigned seed) {
   Problem problem;
   problem.k = kKs[uniform(rng, 0, 6)];
   problem.num_columns = kWidths[uniform(rng, 0, 6)] + uniform(rng, 0, 3);
+  if (mapping.kernel == Kernel::kRowLocal && uniform(rng, 0, 3) > 0) {  // rows that stay in registers
+    problem.num_columns = uniform(rng, 0, 3) == 0 ? std::int64_t{1024} << uniform(rng, 0, 4) : uniform(rng, 1, 16384);
+  }
   problem.num_rows = uniform(rng, 1, 3);
   problem.row_stride = problem.num_columns + (uniform(rng, 0, 1) == 0 ? 0 : uniform(rng, 1, 7));
   const std::string name = mapping.policy;
@@ -163,12 +166,15 @@ void expect_right(const Mapping& mapping, unsigned seed) {
   arguments.scores = scores;
   arguments.lengths = lengths.data();
   arguments.row_starts = windows ? starts.data() : nullptr;
+  const auto num_rows = static_cast<std::int32_t>(problem.num_rows - uniform(rng, 0, 1));
+  arguments.num_rows = uniform(rng, 0, 1) == 0 ? &num_rows : nullptr;
+  const std::int64_t live_rows = arguments.num_rows != nullptr ? num_rows : problem.num_rows;
   arguments.out = out.data();
   arguments.workspace = workspace.data();
   arguments.workspace_bytes = workspace.size() * 8;
   ASSERT_EQ(launch(plan, arguments), 0);
 
-  for (std::int64_t row = 0; row < problem.num_rows; ++row) {
+  for (std::int64_t row = 0; row < live_rows; ++row) {
     const auto r = static_cast<std::size_t>(row);
     std::vector<std::int32_t> got(out.begin() + row * problem.k, out.begin() + (row + 1) * problem.k);
     if (lengths[r] > problem.k) std::sort(got.begin(), got.end());
@@ -176,7 +182,7 @@ void expect_right(const Mapping& mapping, unsigned seed) {
         << "row " << row << " of " << problem.num_rows << " x " << problem.num_columns << ", k " << problem.k
         << ", window " << starts[r] << " + " << lengths[r] << ", " << plan.ctas_per_row << " CTAs a row";
   }
-  for (auto i = static_cast<std::size_t>(problem.num_rows * problem.k); i < out.size(); ++i) {
+  for (auto i = static_cast<std::size_t>(live_rows * problem.k); i < out.size(); ++i) {
     ASSERT_EQ(out[i], kUntouched) << "behind the output";
   }
 }
@@ -197,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(Mappings, EmulatedTest,
                                          Mapping{Kernel::kKvSplit, "loads"}, Mapping{Kernel::kKvSplit, "paper"},
                                          Mapping{Kernel::kCluster, "default"}, Mapping{Kernel::kCluster, "loads"},
                                          Mapping{Kernel::kCluster, "paper"}, Mapping{Kernel::kRowLocal, "default"},
-                                         Mapping{Kernel::kFallback, "default"}),
+                                         Mapping{Kernel::kRowLocal, "paper"}, Mapping{Kernel::kFallback, "default"}),
                          name_of);
 
 }  // namespace

@@ -25,6 +25,8 @@ void admit(const float4& quad, float floor, unsigned* mask) {
   }
 }
 
+inline float approximate_reciprocal(float x) { return 1 / x; }
+
 template <int kBarrier, int kThreads>
 void named_barrier_sync() {
   emulated::barrier(kBarrier, kThreads);
