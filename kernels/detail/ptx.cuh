@@ -76,10 +76,27 @@ __device__ __forceinline__ bool named_barrier_sync_or(bool value) {
   return any != 0;
 }
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
+
+// Counts one more at `counter`, in shared memory, and returns what it had counted; nothing where not `counts`.
+// Predicated, not branched around.
+__device__ __forceinline__ int count_if(bool counts, int* counter) {
+  int before;
+  asm volatile(
+      "{\n"
+      ".reg .pred counts;\n"
+      "setp.ne.s32 counts, %2, 0;\n"
+      "@counts atom.shared.add.u32 %0, [%1], 1;\n"
+      "}"
+      : "=r"(before)
+      : "r"(shared_address(counter)), "r"(static_cast<int>(counts))
+      : "memory");
+  return before;
+}
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 // An mbarrier: a phase ends when all arrivals have come and all announced bytes have landed.
 using Barrier = std::uint64_t;

@@ -84,8 +84,8 @@ __device__ __forceinline__ void write_best_of(const Group& group, const Source& 
   for (int i = group.thread; i < k; i += Group::kSize) out[i] = stage[i];
 }
 
-// The columns of the k best of a row that is longer than k. Out of line and by value: few rows come here, and those that
-// do not should carry nothing for them.
+// The columns of the k best of a row that is longer than k. Out of line and by value: few rows come here, and those
+// that do not should carry nothing for them.
 template <int kQuads, class Group>
 __device__ __noinline__ void select_general(Group group, Row row, int k, Digits digits, CandidateBuffer buffer,
                                             std::int32_t* out) {

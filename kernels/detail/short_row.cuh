@@ -55,6 +55,7 @@ struct ShortRow {
 
   __device__ int column(int i) const { return first + i / 4 * 4 * Group::kSize + i % 4; }
   __device__ bool has(int i) const { return (valid >> i & 1) != 0; }
+  __device__ static bool none_from(int) { return false; }
 
   __device__ static int skipped(const float* row) {
     return static_cast<int>(reinterpret_cast<std::uintptr_t>(row) / sizeof(float) % 4);
@@ -65,25 +66,33 @@ struct ShortRow {
   __device__ __forceinline__ void load(const Group& group, const float* row, int width) {
     first = 4 * group.thread - skipped(row);
     const float* const mine = row + first;
+    if (first >= 0 && is_whole(kQuads - 1, width)) {
+#pragma unroll
+      for (int i = 0; i < kQuads; ++i) set(i, load_streaming(quad_of(mine, i)));
+      return;
+    }
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
-      float4 quad = make_float4(-infinity(), -infinity(), -infinity(), -infinity());
-      if (is_whole(i, width)) quad = load_streaming(reinterpret_cast<const float4*>(mine + i * 4 * Group::kSize));
-      score[4 * i] = quad.x;
-      score[4 * i + 1] = quad.y;
-      score[4 * i + 2] = quad.z;
-      score[4 * i + 3] = quad.w;
-    }
-    if (skipped(row) == 0 && width % 4 == 0) return;
-#pragma unroll
-    for (int i = 0; i < kQuads; ++i) {  // quads that reach over the row's edges
       const int c = column(4 * i);
-      if (c >= width || is_whole(i, width)) continue;
+      const bool whole = is_whole(i, width);
+      float4 quad = make_float4(-infinity(), -infinity(), -infinity(), -infinity());
+      if (whole) quad = load_streaming(quad_of(mine, i));
+      set(i, quad);
+      if (whole || c >= width) continue;
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
+      for (int j = 0; j < 4; ++j) {  // a quad that reaches over the row's edge
         if (c + j >= 0 && c + j < width) score[4 * i + j] = load_streaming(mine + i * 4 * Group::kSize + j);
       }
     }
+  }
+  __device__ static const float4* quad_of(const float* mine, int i) {
+    return reinterpret_cast<const float4*>(mine) + i * Group::kSize;
+  }
+  __device__ void set(int i, const float4& quad) {
+    score[4 * i] = quad.x;
+    score[4 * i + 1] = quad.y;
+    score[4 * i + 2] = quad.z;
+    score[4 * i + 3] = quad.w;
   }
   __device__ bool is_whole(int i, int width) const {
     return (i > 0 || first >= 0) && first <= width - 4 - i * 4 * Group::kSize;
@@ -128,22 +137,22 @@ inline constexpr int kSampleBins = 4 * kWarpSize;
 
 // In the shared memory of the candidates.
 struct ShortRowStage {
-  std::uint64_t* tied;  // [kDirectRank]
-  int* sample;          // [kSampleBins]
-  uint2* ranges;        // [Group::kWarps]
-  std::int32_t* best;   // [k]
-  uint2* list;          // [room] scores in the band between the sample's two boundaries, and their columns
+  uint2* tied;         // [kDirectRank] scores in the boundary bin, and their columns
+  int* sample;         // [kSampleBins]
+  uint2* ranges;       // [Group::kWarps]
+  std::int32_t* best;  // [k]
+  uint2* list;         // [room] scores in the band between the sample's two boundaries, and their columns
   int room;
 
   __device__ ShortRowStage(const CandidateBuffer& buffer, int k, int most) {
     constexpr int kSampleEntries = kSampleBins * sizeof(int) / sizeof(std::uint64_t);
-    tied = buffer.candidates;
+    tied = reinterpret_cast<uint2*>(buffer.candidates);
     sample = reinterpret_cast<int*>(tied + kDirectRank);
-    ranges = reinterpret_cast<uint2*>(tied + kDirectRank + kSampleEntries);
+    ranges = tied + kDirectRank + kSampleEntries;
     best = reinterpret_cast<std::int32_t*>(ranges + kWarpSize);
     const int before = kDirectRank + kSampleEntries + kWarpSize + (k + 1) / 2;
-    list = reinterpret_cast<uint2*>(tied + before);
-    room = min(most, buffer.capacity - before);
+    list = tied + before;
+    room = min(most, buffer.capacity - before - kWarpSize);  // warps read all of their lanes
   }
 };
 
@@ -159,8 +168,8 @@ struct ScoreRange {
   }
   template <class Group>
   __device__ __forceinline__ void publish(const Group& group, uint2* ranges) const {
-    const std::uint32_t lowest = __reduce_min_sync(kFullWarp, ordered_key(low));
-    const std::uint32_t highest = __reduce_max_sync(kFullWarp, ordered_key(high));
+    const std::uint32_t lowest = __reduce_min_sync(kFullWarp, key_of(low));
+    const std::uint32_t highest = __reduce_max_sync(kFullWarp, key_of(high));
     if (group.lane() == 0) ranges[group.warp()] = make_uint2(lowest, highest);
   }
   // Whether there is one.
@@ -179,7 +188,60 @@ struct ScoreRange {
     low = key_score(__reduce_min_sync(kFullWarp, range.x));
     high = key_score(__reduce_max_sync(kFullWarp, range.y));
   }
+
+ private:
+  // ordered_key() of what is no NaN. Either zero will do.
+  __device__ static std::uint32_t key_of(float x) {
+    const std::uint32_t bits = float_bits(x);
+    return bits ^ (static_cast<std::uint32_t>(static_cast<std::int32_t>(bits) >> 31) | 0x80000000U);
+  }
 };
+
+// The column of best[i] goes to out[i]. Consecutive threads write consecutive words: stores to scattered words leave
+// the SM one sector a cycle.
+template <class Group>
+__device__ __forceinline__ void copy_best(const Group& group, const std::int32_t* best, int count, std::int32_t* out) {
+  int done = 0;
+  if (reinterpret_cast<std::uintptr_t>(out) % sizeof(int4) == 0) {
+#pragma unroll 1
+    for (int i = group.thread; i < count / 4; i += Group::kSize) {
+      reinterpret_cast<int4*>(out)[i] = reinterpret_cast<const int4*>(best)[i];
+    }
+    done = count / 4 * 4;
+  }
+#pragma unroll 1
+  for (int i = done + group.thread; i < count; i += Group::kSize) out[i] = best[i];
+}
+
+__device__ __forceinline__ std::uint64_t composite_of(const uint2& entry) {
+  return composite(ordered_key(bits_float(entry.x)), entry.y);
+}
+
+// Writes the columns of the `need` best of the `listed` entries behind all others.
+template <class Group>
+__device__ __forceinline__ void rank_ties(const Group& group, const uint2* tied, int listed, int need, int k,
+                                          std::int32_t* out) {
+#pragma unroll 1
+  for (int i = group.warp(); i < listed; i += Group::kWarps) {
+    const std::uint64_t c = composite_of(tied[i]);
+    int better = 0;
+#pragma unroll 1
+    for (int j = group.lane(); j < listed; j += kWarpSize) better += composite_of(tied[j]) > c;
+    better = __reduce_add_sync(kFullWarp, better);
+    if (better < need && group.lane() == 0) out[k - need + better] = static_cast<std::int32_t>(composite_index(c));
+  }
+}
+
+// The same for many. Out of line: few rows come here. `ties` are overwritten.
+template <class Group>
+__device__ __noinline__ void rank_many_ties(Group group, uint2* ties, int listed, int need, int k, int width,
+                                            std::int32_t* out, int* histogram, Scratch* scratch) {
+  auto* const candidates = reinterpret_cast<std::uint64_t*>(ties);
+  for (int i = group.thread; i < listed; i += Group::kSize) candidates[i] = composite_of(ties[i]);
+  if (group.thread == 0) scratch->count = k - need;
+  group.sync();
+  select_among(group, {candidates, listed, k, width, 0, out}, 0, kNanKey, need, histogram, scratch);
+}
 
 // Writes the columns of the `need` best of the entries, after `placed` others that are in stage.best. The atomic that
 // counts an entry in its bin returns its place there, which with the entries of higher bins is its place among the
@@ -189,14 +251,19 @@ template <class Group, class Entries>
 __device__ __forceinline__ bool select_entries(const Group& group, const Entries& entries, float low, float high,
                                                int need, int placed, int* histogram, Scratch* scratch,
                                                const ShortRowStage& stage, int k, int width, std::int32_t* out) {
+  constexpr int kEntries = Entries::kEntries;
   const auto bins = LinearBins<kBins>::of(low, high);
-  unsigned places[Entries::kEntries];  // bin and place in it
+  int bin[kEntries];
+  int place[kEntries];  // in the bin
 #pragma unroll
-  for (int i = 0; i < Entries::kEntries; ++i) {
-    places[i] = 0;
-    if (!entries.has(i)) continue;
-    const int bin = bins.bin(entries.score[i]);
-    places[i] = static_cast<unsigned>(bin) << 16 | static_cast<unsigned>(atomicAdd(&histogram[bin], 1));
+  for (int i = 0; i < kEntries; ++i) {
+    bin[i] = -1;
+    place[i] = 0;
+    if (entries.none_from(i)) continue;
+    const bool has = entries.has(i);
+    const int b = bins.bin(entries.score[i]);
+    place[i] = count_if(has, &histogram[b]);
+    if (has) bin[i] = b;
   }
   group.sync();
   find_rank<true>(group, histogram, scratch, need);
@@ -204,30 +271,25 @@ __device__ __forceinline__ bool select_entries(const Group& group, const Entries
   const bool all = found.above + found.inside == need;
   const bool rankable = found.inside <= kDirectRank;
   if (!all && !rankable && found.inside > stage.room) return false;
-  std::uint64_t* const tied = rankable ? stage.tied : reinterpret_cast<std::uint64_t*>(stage.list);
+  uint2* const tied = rankable ? stage.tied : stage.list;
   const int lowest_winner = all ? found.bin : found.bin + 1;
+  const int boundary_bin = all ? kBins : found.bin;
 #pragma unroll
-  for (int i = 0; i < Entries::kEntries; ++i) {
-    if (!entries.has(i)) continue;
-    const int bin = static_cast<int>(places[i] >> 16);
-    const int place = static_cast<int>(places[i] & 0xFFFFU);
-    if (bin >= lowest_winner) {
-      stage.best[placed + histogram[bin] + place] = entries.column(i);
-    } else if (bin == found.bin) {
-      tied[place] = composite(ordered_key(entries.score[i]), static_cast<std::uint32_t>(entries.column(i)));
+  for (int i = 0; i < kEntries; ++i) {
+    if (entries.none_from(i)) continue;
+    if (bin[i] >= lowest_winner) stage.best[placed + histogram[bin[i]] + place[i]] = entries.column(i);
+    if (bin[i] == boundary_bin) {
+      tied[place[i]] = make_uint2(float_bits(entries.score[i]), static_cast<unsigned>(entries.column(i)));
     }
   }
-  placed = all ? k : placed + found.above;
-  if (!rankable && group.thread == 0) scratch->count = placed;
   group.sync();
-  // Consecutive threads write consecutive words: stores to scattered words leave the SM one sector a cycle.
-  for (int i = group.thread; i < placed; i += Group::kSize) out[i] = stage.best[i];
+  placed = all ? k : placed + found.above;
+  copy_best(group, stage.best, placed, out);
   if (all) return true;
-  const Selection selection{tied, found.inside, k, width, 0, out};
   if (rankable) {
-    rank_directly(group, tied, found.inside, k - placed, selection);
+    rank_ties(group, tied, found.inside, k - placed, k, out);
   } else {
-    select_among(group, selection, 0, kNanKey, k - placed, histogram, scratch);
+    rank_many_ties(group, tied, found.inside, k - placed, k, width, out, histogram, scratch);
   }
   return true;
 }
@@ -239,19 +301,22 @@ struct ListEntries {
   float score[kEntries];
   int columns[kEntries];
   int left;  // entries from this thread's first on
+  int most;  // and from the first of its warp
 
   __device__ __forceinline__ ListEntries(const Group& group, const uint2* list, int count)
-      : left(count - group.thread) {
+      : left(count - group.thread), most(count - group.thread / kWarpSize * kWarpSize) {
 #pragma unroll
     for (int i = 0; i < kEntries; ++i) {
       uint2 entry = make_uint2(0, 0);
-      if (has(i)) entry = list[i * Group::kSize + group.thread];
+      if (!none_from(i)) entry = list[i * Group::kSize + group.thread];
       score[i] = bits_float(entry.x);
       columns[i] = static_cast<int>(entry.y);
     }
   }
   __device__ int column(int i) const { return columns[i]; }
   __device__ bool has(int i) const { return i * Group::kSize < left; }
+  // No thread of the warp has the i-th or a later one.
+  __device__ bool none_from(int i) const { return i * Group::kSize >= most; }
 };
 
 // Sets the bits of `mask` for the scores that are admitted.
@@ -283,7 +348,7 @@ __device__ __forceinline__ bool select_directly(const Group& group, const ShortR
                                                 std::int32_t* out) {
   ScoreRange range;
 #pragma unroll
-  for (int i = 0; i < 4 * kQuads; ++i) range.add(row.score[i]);
+  for (int i = 0; i < 4 * kQuads; i += 2) range.add(row.score[i]);
   range.publish(group, stage.ranges);
   group.sync();
   if (!range.inner_of_all(group, stage.ranges)) return false;
@@ -363,7 +428,7 @@ __device__ __forceinline__ bool select_by_sample(const Group& group, const Short
   const int need = k - placed;
   if (need < 0 || listed < need || listed > stage.room) return false;
   if (need == 0) {
-    for (int i = group.thread; i < k; i += Group::kSize) out[i] = stage.best[i];
+    copy_best(group, stage.best, k, out);
     return true;
   }
   float low = floor;

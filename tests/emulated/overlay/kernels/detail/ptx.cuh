@@ -25,6 +25,8 @@ void admit(const float4& quad, float floor, unsigned* mask) {
   }
 }
 
+inline int count_if(bool counts, int* counter) { return counts ? (*counter)++ : 0; }
+
 inline float approximate_reciprocal(float x) { return 1 / x; }
 
 template <int kBarrier, int kThreads>
