@@ -5,6 +5,7 @@
 // Streaming needs nothing of the device but shared memory for k candidates and one round, so it is also the fallback.
 
 #include <algorithm>
+#include <cstdint>
 
 #include "kernels/detail/register_row.cuh"
 #include "kernels/detail/select_row.cuh"
@@ -14,27 +15,29 @@
 namespace hpctopk::kernels {
 namespace {
 
-constexpr int register_scores(int quads) { return 4 * quads * kRegisterBlock; }
+// A row in kBlock threads, kQuads quads (float4) in each.
+template <int kBlock, int kQuads>
+struct Shape {
+  static constexpr int kScores = 4 * kQuads * kBlock;
+  static constexpr bool kSampled = kScores > kCountedWhole;
+  // One score in so many is a sample: 1,024 of a row, but no more than one in eight where every thread still has one.
+  static constexpr int kStride = std::max(kScores / 1024, std::min(8, 4 * kQuads));
+  // Scores of the band that a thread compares at most.
+  static constexpr int kBand = (kScores <= 8192 ? 2048 : 3072) / kBlock;
+  static constexpr int kCtas = kBlock <= 256 || (kBlock <= 512 && kScores <= 8192) ? 2 : 1;  // an SM
+};
 
-// One score in so many is a sample: 1,024 of a row, but no more than one in eight where every thread still has one.
-constexpr int sample_stride(int quads) { return std::max(register_scores(quads) / 1024, std::min(8, 4 * quads)); }
-
-// Scores that have to be compared after the sample, at most, each thread's.
-constexpr int kBandEntries = 3072 / kRegisterBlock;
-
-template <int kQuads>
-constexpr int kRegisterCtas = register_scores(kQuads) <= 8192 && kRegisterBlock <= 512 ? 2 : 1;  // an SM
-
-template <int kQuads>
-__global__ void __launch_bounds__(kRegisterBlock, kRegisterCtas<kQuads>)
+template <int kBlock, int kQuads>
+__global__ void __launch_bounds__(kBlock, Shape<kBlock, kQuads>::kCtas)
     short_rows_kernel(const detail::Operands operands, const Digits digits, const detail::BandRanks ranks,
                       const int capacity) {
-  using Group = detail::Group<kRegisterBlock>;
+  using Shape = Shape<kBlock, kQuads>;
+  using Group = detail::Group<kBlock>;
   const Group group{static_cast<int>(threadIdx.x)};
   const int k = operands.k;
   const int width = operands.num_columns;
   const detail::CandidateBuffer buffer = detail::buffer_at(detail::shared_memory(), capacity);
-  const detail::ShortRowStage stage(buffer, k, kBandEntries * kRegisterBlock);
+  const detail::ShortRowStage stage(buffer, k, Shape::kBand * kBlock);
   const std::int64_t index = blockIdx.x;
   // All loads are on their way before anything waits for one of them.
   detail::RawWindow window(operands, index);
@@ -52,11 +55,11 @@ __global__ void __launch_bounds__(kRegisterBlock, kRegisterCtas<kQuads>)
   row.mask(window.start, window.start + window.length);
   bool selected = false;
   if (digits == Digits::kNormalised && row.fits(scores, width)) {
-    if constexpr (register_scores(kQuads) <= kCountedWhole) {
-      selected = detail::select_directly(group, row, k, width, buffer.histogram, buffer.scratch, stage, out);
+    if constexpr (Shape::kSampled) {
+      selected = detail::select_by_sample<Shape::kStride, Shape::kBand>(group, row, ranks, k, width, buffer.histogram,
+                                                                        buffer.scratch, stage, out);
     } else {
-      selected = detail::select_by_sample<sample_stride(kQuads), kBandEntries>(
-          group, row, ranks, k, width, buffer.histogram, buffer.scratch, stage, out);
+      selected = detail::select_directly(group, row, k, width, buffer.histogram, buffer.scratch, stage, out);
     }
   }
   if (!selected) {
@@ -70,34 +73,38 @@ __global__ void __launch_bounds__(kRegisterBlock, kRegisterCtas<kQuads>)
   }
 }
 
-template <int kQuads>
-int launch_short_rows(const Plan& plan, const Arguments& arguments, Stream stream) {
+// With the fewest quads that hold a row of `columns` scores.
+template <int kBlock, int kQuads = 1>
+int launch_short_rows(std::int64_t columns, const Plan& plan, const Arguments& arguments, Stream stream) {
+  constexpr bool kLargest = kQuads == 8 || 8 * kQuads * kBlock > kMaxRegisterColumns;
+  if constexpr (!kLargest) {
+    if (4 * kQuads * kBlock < columns) {
+      return launch_short_rows<kBlock, 2 * kQuads>(columns, plan, arguments, stream);
+    }
+  }
   const detail::BandRanks ranks =
-      detail::band_ranks(plan.policy.sample, plan.problem.num_columns, plan.problem.k, sample_stride(kQuads));
+      detail::band_ranks(plan.policy.sample, plan.problem.num_columns, plan.problem.k, Shape<kBlock, kQuads>::kStride);
   detail::LaunchConfig config(plan, stream);
-  return config.launch(short_rows_kernel<kQuads>, detail::make_operands(plan, arguments), plan.policy.digits, ranks,
-                       plan.candidate_capacity);
+  return config.launch(short_rows_kernel<kBlock, kQuads>, detail::make_operands(plan, arguments), plan.policy.digits,
+                       ranks, plan.candidate_capacity);
+}
+
+bool begins_at_quads(const Plan& plan, const Arguments& arguments) {
+  return reinterpret_cast<std::uintptr_t>(arguments.scores) % 16 == 0 && plan.problem.row_stride % 4 == 0 &&
+         (plan.problem.row_stride != 0 || plan.problem.num_columns % 4 == 0);
 }
 
 }  // namespace
 
 int launch_row_local(const Plan& plan, const Arguments& arguments, Stream stream) {
-  const std::int64_t columns = plan.problem.num_columns;
-  const bool cta_a_row = plan.kernel == Kernel::kRowLocal && plan.grid == plan.problem.num_rows;
-  if (!cta_a_row || register_quads(columns) == 0) {
-    return detail::launch_select_rows<View::kNone, kRowLocalBlock, 1>(plan, arguments, stream);
-  }
-  // A row that does not begin at a quad takes up to three columns more.
-  switch (register_quads(columns + 3 < kMaxRegisterColumns ? columns + 3 : columns)) {
-    case 1:
-      return launch_short_rows<1>(plan, arguments, stream);
-    case 2:
-      return launch_short_rows<2>(plan, arguments, stream);
-    case 4:
-      return launch_short_rows<4>(plan, arguments, stream);
-    default:
-      return launch_short_rows<8>(plan, arguments, stream);
-  }
+  std::int64_t columns = plan.problem.num_columns;
+  const bool in_registers =
+      plan.kernel == Kernel::kRowLocal && plan.grid == plan.problem.num_rows && columns <= kMaxRegisterColumns;
+  if (!in_registers) return detail::launch_select_rows<View::kNone, kRowLocalBlock, 1>(plan, arguments, stream);
+  if (!begins_at_quads(plan, arguments)) columns += 3;
+  if (plan.block == kBlockTo4K) return launch_short_rows<kBlockTo4K>(columns, plan, arguments, stream);
+  if (plan.block == kBlockTo8K) return launch_short_rows<kBlockTo8K>(columns, plan, arguments, stream);
+  return launch_short_rows<kBlockTo16K>(columns, plan, arguments, stream);
 }
 
 }  // namespace hpctopk::kernels

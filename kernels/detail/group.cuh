@@ -22,8 +22,9 @@ struct Group {
 
   int thread;  // 0..kThreads-1
 
-  __device__ int lane() const { return thread % kWarpSize; }
-  __device__ int warp() const { return thread / kWarpSize; }
+  // Unsigned division by a power of two is one instruction.
+  __device__ int lane() const { return static_cast<int>(static_cast<unsigned>(thread) % kWarpSize); }
+  __device__ int warp() const { return static_cast<int>(static_cast<unsigned>(thread) / kWarpSize); }
   __device__ void sync() const { named_barrier_sync<kBarrier, kThreads>(); }
   // As sync(), and whether any thread's `value` is true.
   __device__ bool sync_or(bool value) const { return named_barrier_sync_or<kBarrier, kThreads>(value); }

@@ -80,21 +80,8 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// Counts one more at `counter`, in shared memory, and returns what it had counted; nothing where not `counts`.
-// Predicated, not branched around.
-__device__ __forceinline__ int count_if(bool counts, int* counter) {
-  int before;
-  asm volatile(
-      "{\n"
-      ".reg .pred counts;\n"
-      "setp.ne.s32 counts, %2, 0;\n"
-      "@counts atom.shared.add.u32 %0, [%1], 1;\n"
-      "}"
-      : "=r"(before)
-      : "r"(shared_address(counter)), "r"(static_cast<int>(counts))
-      : "memory");
-  return before;
-}
+// Has the compiler take a value for one that it cannot compute again.
+__device__ __forceinline__ void keep_in_register(int* value) { asm volatile("" : "+r"(*value)); }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 

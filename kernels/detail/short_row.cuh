@@ -54,7 +54,7 @@ struct ShortRow {
   int first;              // the column of the first
 
   __device__ int column(int i) const { return first + i / 4 * 4 * Group::kSize + i % 4; }
-  __device__ bool has(int i) const { return (valid >> i & 1) != 0; }
+  __device__ bool has(int i) const { return (valid & 1U << i) != 0; }
   __device__ static bool none_from(int) { return false; }
 
   __device__ static int skipped(const float* row) {
@@ -65,6 +65,7 @@ struct ShortRow {
   // Reads all columns: 0..width - 1.
   __device__ __forceinline__ void load(const Group& group, const float* row, int width) {
     first = 4 * group.thread - skipped(row);
+    keep_in_register(&first);
     const float* const mine = row + first;
     if (first >= 0 && is_whole(kQuads - 1, width)) {
 #pragma unroll
@@ -137,21 +138,21 @@ inline constexpr int kSampleBins = 4 * kWarpSize;
 
 // In the shared memory of the candidates.
 struct ShortRowStage {
-  uint2* tied;         // [kDirectRank] scores in the boundary bin, and their columns
   int* sample;         // [kSampleBins]
   uint2* ranges;       // [Group::kWarps]
-  std::int32_t* best;  // [k]
+  std::int32_t* best;  // [k + kDirectRank] columns, the boundary's bin last
+  float* tied;         // [k + kDirectRank] the scores of that bin
   uint2* list;         // [room] scores in the band between the sample's two boundaries, and their columns
   int room;
 
   __device__ ShortRowStage(const CandidateBuffer& buffer, int k, int most) {
-    constexpr int kSampleEntries = kSampleBins * sizeof(int) / sizeof(std::uint64_t);
-    tied = reinterpret_cast<uint2*>(buffer.candidates);
-    sample = reinterpret_cast<int*>(tied + kDirectRank);
-    ranges = tied + kDirectRank + kSampleEntries;
+    const int places = (k + kDirectRank + 3) / 4 * 4;
+    sample = reinterpret_cast<int*>(buffer.candidates);
+    ranges = reinterpret_cast<uint2*>(sample + kSampleBins);
     best = reinterpret_cast<std::int32_t*>(ranges + kWarpSize);
-    const int before = kDirectRank + kSampleEntries + kWarpSize + (k + 1) / 2;
-    list = tied + before;
+    tied = reinterpret_cast<float*>(best + places);
+    list = reinterpret_cast<uint2*>(tied + places);
+    const int before = kSampleBins / 2 + kWarpSize + places;
     room = min(most, buffer.capacity - before - kWarpSize);  // warps read all of their lanes
   }
 };
@@ -175,7 +176,7 @@ struct ScoreRange {
   // Whether there is one.
   template <class Group>
   __device__ __forceinline__ bool inner_of_all(const Group& group, const uint2* ranges) {
-    const uint2 range = ranges[group.lane() % Group::kWarps];
+    const uint2 range = ranges[group.lane() & (Group::kWarps - 1)];
     const std::uint32_t a = __reduce_max_sync(kFullWarp, range.x == kInfinityKey ? 0 : range.x);
     const std::uint32_t b = __reduce_min_sync(kFullWarp, range.y == kLowestKey ? kNanKey : range.y);
     low = key_score(min(a, b));
@@ -184,7 +185,7 @@ struct ScoreRange {
   }
   template <class Group>
   __device__ __forceinline__ void outer_of_all(const Group& group, const uint2* ranges) {
-    const uint2 range = ranges[group.lane() % Group::kWarps];
+    const uint2 range = ranges[group.lane() & (Group::kWarps - 1)];
     low = key_score(__reduce_min_sync(kFullWarp, range.x));
     high = key_score(__reduce_max_sync(kFullWarp, range.y));
   }
@@ -213,83 +214,81 @@ __device__ __forceinline__ void copy_best(const Group& group, const std::int32_t
   for (int i = done + group.thread; i < count; i += Group::kSize) out[i] = best[i];
 }
 
-__device__ __forceinline__ std::uint64_t composite_of(const uint2& entry) {
-  return composite(ordered_key(bits_float(entry.x)), entry.y);
-}
-
 // Writes the columns of the `need` best of the `listed` entries behind all others.
 template <class Group>
-__device__ __forceinline__ void rank_ties(const Group& group, const uint2* tied, int listed, int need, int k,
-                                          std::int32_t* out) {
+__device__ __forceinline__ void rank_ties(const Group& group, const float* scores, const std::int32_t* columns,
+                                          int listed, int need, int k, std::int32_t* out) {
+  const auto entry = [&](int i) { return composite(ordered_key(scores[i]), static_cast<std::uint32_t>(columns[i])); };
 #pragma unroll 1
   for (int i = group.warp(); i < listed; i += Group::kWarps) {
-    const std::uint64_t c = composite_of(tied[i]);
+    const std::uint64_t c = entry(i);
     int better = 0;
 #pragma unroll 1
-    for (int j = group.lane(); j < listed; j += kWarpSize) better += composite_of(tied[j]) > c;
+    for (int j = group.lane(); j < listed; j += kWarpSize) better += entry(j) > c;
     better = __reduce_add_sync(kFullWarp, better);
     if (better < need && group.lane() == 0) out[k - need + better] = static_cast<std::int32_t>(composite_index(c));
   }
 }
 
-// The same for many. Out of line: few rows come here. `ties` are overwritten.
-template <class Group>
-__device__ __noinline__ void rank_many_ties(Group group, uint2* ties, int listed, int need, int k, int width,
-                                            std::int32_t* out, int* histogram, Scratch* scratch) {
-  auto* const candidates = reinterpret_cast<std::uint64_t*>(ties);
-  for (int i = group.thread; i < listed; i += Group::kSize) candidates[i] = composite_of(ties[i]);
-  if (group.thread == 0) scratch->count = k - need;
-  group.sync();
-  select_among(group, {candidates, listed, k, width, 0, out}, 0, kNanKey, need, histogram, scratch);
-}
-
 // Writes the columns of the `need` best of the entries, after `placed` others that are in stage.best. The atomic that
 // counts an entry in its bin returns its place there, which with the entries of higher bins is its place among the
-// best. `width` bounds the columns. False: too many share the boundary's bin, and nothing is written. The histogram was
-// cleared before a barrier.
+// best; those of the boundary's bin come last. `width` bounds the columns. False: too many share that bin, and nothing
+// is written. The histogram was cleared before a barrier.
 template <class Group, class Entries>
 __device__ __forceinline__ bool select_entries(const Group& group, const Entries& entries, float low, float high,
                                                int need, int placed, int* histogram, Scratch* scratch,
                                                const ShortRowStage& stage, int k, int width, std::int32_t* out) {
   constexpr int kEntries = Entries::kEntries;
-  const auto bins = LinearBins<kBins>::of(low, high);
+  constexpr int kFirstBin = kWarpSize;  // the lowest bins are for what is no entry, one for each lane
+  const auto bins = LinearBins<kBins - kFirstBin>::of(low, high);
   int bin[kEntries];
   int place[kEntries];  // in the bin
 #pragma unroll
   for (int i = 0; i < kEntries; ++i) {
-    bin[i] = -1;
+    bin[i] = 0;
     place[i] = 0;
     if (entries.none_from(i)) continue;
-    const bool has = entries.has(i);
-    const int b = bins.bin(entries.score[i]);
-    place[i] = count_if(has, &histogram[b]);
-    if (has) bin[i] = b;
+    const int b = kFirstBin + bins.bin(entries.score[i]);
+    bin[i] = entries.has(i) ? b : group.lane();
+    place[i] = atomicAdd(&histogram[bin[i]], 1);
   }
   group.sync();
   find_rank<true>(group, histogram, scratch, need);
   const RankBin found = scratch->found[0];
   const bool all = found.above + found.inside == need;
-  const bool rankable = found.inside <= kDirectRank;
-  if (!all && !rankable && found.inside > stage.room) return false;
-  uint2* const tied = rankable ? stage.tied : stage.list;
-  const int lowest_winner = all ? found.bin : found.bin + 1;
-  const int boundary_bin = all ? kBins : found.bin;
+  const bool crowded = !all && found.inside > kDirectRank;
+  if (crowded && found.inside > stage.room) return false;
+  const int lowest = found.bin + crowded;
+  const int tied_bin = crowded ? kBins : found.bin;
+  int slot[kEntries];
+#pragma unroll
+  for (int i = 0; i < kEntries; ++i) {
+    if (!entries.none_from(i)) slot[i] = placed + histogram[bin[i]] + place[i];  // all on their way together
+  }
 #pragma unroll
   for (int i = 0; i < kEntries; ++i) {
     if (entries.none_from(i)) continue;
-    if (bin[i] >= lowest_winner) stage.best[placed + histogram[bin[i]] + place[i]] = entries.column(i);
-    if (bin[i] == boundary_bin) {
-      tied[place[i]] = make_uint2(float_bits(entries.score[i]), static_cast<unsigned>(entries.column(i)));
+    if (bin[i] >= lowest) stage.best[slot[i]] = entries.column(i);
+    if (bin[i] == tied_bin) stage.tied[slot[i]] = entries.score[i];
+  }
+  if (crowded) {
+#pragma unroll
+    for (int i = 0; i < kEntries; ++i) {
+      if (bin[i] == found.bin) {
+        reinterpret_cast<std::uint64_t*>(stage.list)[place[i]] =
+            composite(ordered_key(entries.score[i]), static_cast<std::uint32_t>(entries.column(i)));
+      }
     }
+    if (group.thread == 0) scratch->count = placed + found.above;
   }
   group.sync();
   placed = all ? k : placed + found.above;
   copy_best(group, stage.best, placed, out);
-  if (all) return true;
-  if (rankable) {
-    rank_ties(group, tied, found.inside, k - placed, k, out);
-  } else {
-    rank_many_ties(group, tied, found.inside, k - placed, k, width, out, histogram, scratch);
+  if (crowded) {
+    const Selection rest{reinterpret_cast<const std::uint64_t*>(stage.list), found.inside, k, width, 0, out};
+    select_among(group, rest, 0, kNanKey, k - placed, histogram, scratch);
+  } else if (!all) {
+    rank_ties(group, stage.tied + placed, stage.best + placed, found.inside, k - placed, k, out);
   }
   return true;
 }
@@ -304,7 +303,7 @@ struct ListEntries {
   int most;  // and from the first of its warp
 
   __device__ __forceinline__ ListEntries(const Group& group, const uint2* list, int count)
-      : left(count - group.thread), most(count - group.thread / kWarpSize * kWarpSize) {
+      : left(count - group.thread), most(count - group.warp() * kWarpSize) {
 #pragma unroll
     for (int i = 0; i < kEntries; ++i) {
       uint2 entry = make_uint2(0, 0);
@@ -416,8 +415,8 @@ __device__ __forceinline__ bool select_by_sample(const Group& group, const Short
     uint2* list = stage.list + ((base - mine) >> 16);
 #pragma unroll
     for (int i = 0; i < 4 * kQuads; ++i) {
-      if ((winners >> i & 1) != 0) *best++ = row.column(i);
-      if ((band >> i & 1) != 0) {
+      if ((winners & 1U << i) != 0) *best++ = row.column(i);
+      if ((band & 1U << i) != 0) {
         *list++ = make_uint2(float_bits(row.score[i]), static_cast<unsigned>(row.column(i)));
       }
     }
