@@ -327,6 +327,18 @@ __device__ __forceinline__ void admit_scores(const float (&score)[kEntries], flo
   }
 }
 
+// Appends the columns of the scores in `winners`, and the scores and columns of those in `band`.
+template <int kFirst = 0, class Group, int kQuads>
+__device__ __forceinline__ void append_scores(const ShortRow<Group, kQuads>& row, unsigned winners, unsigned band,
+                                              SharedCursor* best, SharedCursor* list) {
+  if constexpr (kFirst < 4 * kQuads) {
+    const auto column = static_cast<std::uint32_t>(row.column(kFirst));
+    best->template append_if<1U << kFirst>(winners, column);
+    list->template append_if<1U << kFirst>(band, float_bits(row.score[kFirst]), column);
+    append_scores<kFirst + 1>(row, winners, band, best, list);
+  }
+}
+
 // One of kCount scores, as the lowest bits of `hash` say.
 template <int kCount>
 __device__ __forceinline__ float pick(const float* scores, unsigned hash) {
@@ -411,15 +423,9 @@ __device__ __forceinline__ bool select_by_sample(const Group& group, const Short
   base = __shfl_sync(kFullWarp, base, kWarpSize - 1) + end;
   const int warp_end = __shfl_sync(kFullWarp, base, kWarpSize - 1);
   if ((warp_end & 0xFFFF) <= k && warp_end >> 16 <= stage.room) {
-    std::int32_t* best = stage.best + ((base - mine) & 0xFFFF);
-    uint2* list = stage.list + ((base - mine) >> 16);
-#pragma unroll
-    for (int i = 0; i < 4 * kQuads; ++i) {
-      if ((winners & 1U << i) != 0) *best++ = row.column(i);
-      if ((band & 1U << i) != 0) {
-        *list++ = make_uint2(float_bits(row.score[i]), static_cast<unsigned>(row.column(i)));
-      }
-    }
+    SharedCursor best(stage.best + ((base - mine) & 0xFFFF));
+    SharedCursor list(stage.list + ((base - mine) >> 16));
+    append_scores(row, winners, band, &best, &list);
   }
   group.sync();
   const int placed = scratch->count & 0xFFFF;
