@@ -1,51 +1,111 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Row-local direct-exact mapping (paper, section 5.5): one wide CTA a row and no sample. A short row is read once into
-// registers and refined from there. A longer one streams: it is read for its exact coarse histogram and again to admit.
+// Row-local mapping (paper, section 5.5): one CTA a row. A short row is read once into registers and selected from
+// there. A longer one streams through a wide CTA: it is read for its exact coarse histogram and again to admit.
 // Streaming needs nothing of the device but shared memory for k candidates and one round, so it is also the fallback.
+
+#include <algorithm>
+#include <cstdint>
 
 #include "kernels/detail/register_row.cuh"
 #include "kernels/detail/select_row.cuh"
+#include "kernels/detail/short_row.cuh"
 #include "kernels/kernels.h"
 
 namespace hpctopk::kernels {
 namespace {
 
-template <int kQuads>
-__global__ void __launch_bounds__(kRowLocalBlock, 1)
-    short_rows_kernel(const detail::Operands operands, const Policy policy, const int capacity) {
-  using Group = detail::Group<kRowLocalBlock>;
+// A row in kBlock threads, kQuads quads (float4) in each.
+template <int kBlock, int kQuads>
+struct Shape {
+  static constexpr int kScores = 4 * kQuads * kBlock;
+  static constexpr bool kSampled = kScores > kCountedWhole;
+  // One score in so many is a sample: 1,024 of a row, but no more than one in eight where every thread still has one.
+  static constexpr int kStride = std::max(kScores / 1024, std::min(8, 4 * kQuads));
+  // Scores of the band that a thread compares at most.
+  static constexpr int kBand = (kScores <= 8192 ? 2048 : 3072) / kBlock;
+  static constexpr int kCtas = kBlock <= 256 || (kBlock <= 512 && kScores <= 8192) ? 2 : 1;  // an SM
+};
+
+template <int kBlock, int kQuads>
+__global__ void __launch_bounds__(kBlock, Shape<kBlock, kQuads>::kCtas)
+    short_rows_kernel(const detail::Operands operands, const Digits digits, const detail::BandRanks ranks,
+                      const int capacity) {
+  using Shape = Shape<kBlock, kQuads>;
+  using Group = detail::Group<kBlock>;
   const Group group{static_cast<int>(threadIdx.x)};
-  const detail::CandidateBuffer buffer = detail::buffer_at(detail::shared_memory(), capacity);
   const int k = operands.k;
+  const int width = operands.num_columns;
+  const detail::CandidateBuffer buffer = detail::buffer_at(detail::shared_memory(), capacity);
+  const detail::ShortRowStage stage(buffer, k, Shape::kBand * kBlock);
+  const std::int64_t index = blockIdx.x;
   detail::wait_for_kernel_in_front();
-  const std::int64_t rows = detail::live_rows(operands);
-  for (std::int64_t index = blockIdx.x; index < rows; index += gridDim.x) {
-    const detail::Row row = detail::load_row(operands, index);
-    std::int32_t* const out = operands.out + index * operands.out_row_stride;
-    if (row.length <= k) {
-      detail::write_whole_row(group, row, k, out);
-      continue;
-    }
-    const detail::RegisterRow<Group, kQuads> scores(group, row);
-    const std::uint64_t kth =
-        detail::kth_best_of(group, scores, k, 0, row.length, policy.digits, buffer.histogram, buffer.scratch);
-    detail::write_best_of(group, scores, row, k, kth, reinterpret_cast<std::int32_t*>(buffer.candidates), out,
-                          buffer.scratch);
-    if (operands.statistics != nullptr && group.thread == 0) {
-      detail::count_row(operands.statistics, row.length, row.length, detail::RowWork{});
+  // All loads are on their way before anything waits for one of them.
+  detail::RawWindow window(operands, index);
+  const float* const scores = operands.scores + index * operands.row_stride;
+  detail::ShortRow<Group, kQuads> row;
+  row.load(group, scores, width);
+  detail::begin_short_row(group, buffer.histogram, buffer.scratch, stage);
+  if (index >= window.num_rows) return;
+  window.clamp(width);
+  std::int32_t* const out = operands.out + index * operands.out_row_stride;
+  if (window.length <= k) {
+    detail::write_whole_row(group, detail::load_row(operands, index), k, out);
+    return;
+  }
+  row.mask(window.start, window.start + window.length);
+  bool selected = false;
+  if (digits == Digits::kNormalised && row.fits(scores, width)) {
+    if constexpr (Shape::kSampled) {
+      selected = detail::select_by_sample<Shape::kStride, Shape::kBand>(group, row, ranks, k, width, buffer.histogram,
+                                                                        buffer.scratch, stage, out);
+    } else {
+      selected = detail::select_directly(group, row, k, width, buffer.histogram, buffer.scratch, stage, out);
     }
   }
+  if (!selected) {
+    detail::select_general<kQuads>(group, detail::load_row(operands, index), k, digits, buffer, out);
+  }
+  if (operands.statistics != nullptr && group.thread == 0) {
+    detail::RowWork work;
+    work.passes = selected ? 1 : 2;
+    work.recovered = !selected;
+    detail::count_row(operands.statistics, window.length, window.length, work);
+  }
+}
+
+// With the fewest quads that hold a row of `columns` scores.
+template <int kBlock, int kQuads = 1>
+int launch_short_rows(std::int64_t columns, const Plan& plan, const Arguments& arguments, Stream stream) {
+  constexpr bool kLargest = kQuads == 8 || 8 * kQuads * kBlock > kMaxRegisterColumns;
+  if constexpr (!kLargest) {
+    if (4 * kQuads * kBlock < columns) {
+      return launch_short_rows<kBlock, 2 * kQuads>(columns, plan, arguments, stream);
+    }
+  }
+  const detail::BandRanks ranks =
+      detail::band_ranks(plan.policy.sample, plan.problem.num_columns, plan.problem.k, Shape<kBlock, kQuads>::kStride);
+  detail::LaunchConfig config(plan, stream, arguments.programmatic_dependent);
+  return config.launch(short_rows_kernel<kBlock, kQuads>, detail::make_operands(plan, arguments), plan.policy.digits,
+                       ranks, plan.candidate_capacity);
+}
+
+bool begins_at_quads(const Plan& plan, const Arguments& arguments) {
+  return reinterpret_cast<std::uintptr_t>(arguments.scores) % 16 == 0 && plan.problem.row_stride % 4 == 0 &&
+         (plan.problem.row_stride != 0 || plan.problem.num_columns % 4 == 0);
 }
 
 }  // namespace
 
 int launch_row_local(const Plan& plan, const Arguments& arguments, Stream stream) {
-  const int quads = plan.kernel == Kernel::kRowLocal ? register_quads(plan.problem.num_columns) : 0;
-  if (quads == 0) return detail::launch_select_rows<View::kNone, kRowLocalBlock, 1>(plan, arguments, stream);
-  const auto kernel = quads == 1 ? short_rows_kernel<1> : quads == 2 ? short_rows_kernel<2> : short_rows_kernel<4>;
-  detail::LaunchConfig config(plan, stream, arguments.programmatic_dependent);
-  return config.launch(kernel, detail::make_operands(plan, arguments), plan.policy, plan.candidate_capacity);
+  std::int64_t columns = plan.problem.num_columns;
+  const bool in_registers =
+      plan.kernel == Kernel::kRowLocal && plan.grid == plan.problem.num_rows && columns <= kMaxRegisterColumns;
+  if (!in_registers) return detail::launch_select_rows<View::kNone, kRowLocalBlock, 1>(plan, arguments, stream);
+  if (!begins_at_quads(plan, arguments)) columns += 3;
+  if (plan.block == kBlockTo4K) return launch_short_rows<kBlockTo4K>(columns, plan, arguments, stream);
+  if (plan.block == kBlockTo8K) return launch_short_rows<kBlockTo8K>(columns, plan, arguments, stream);
+  return launch_short_rows<kBlockTo16K>(columns, plan, arguments, stream);
 }
 
 }  // namespace hpctopk::kernels

@@ -260,9 +260,13 @@ Proposal kv_split(const Request& request) {
 }
 
 Proposal row_local(const Request& request) {
-  const bool in_registers = kernels::register_quads(request.problem.num_columns) > 0;
-  return one_cta_a_row(request, View::kNone, kernels::kRowLocalBlock, 1, kernels::kFullRound, kMaxGrid,
-                       in_registers ? cost::kRegisterRow : cost::kStreamedRow);
+  const std::int64_t columns = request.problem.num_columns;
+  if (columns > kernels::kMaxRegisterColumns) {
+    return one_cta_a_row(request, View::kNone, kernels::kRowLocalBlock, 1, kernels::kFullRound, kMaxGrid,
+                         cost::kStreamedRow);
+  }
+  return one_cta_a_row(request, View::kNone, kernels::register_block(columns), 1, kernels::kFullRound, kMaxGrid,
+                       cost::kRegisterRow);
 }
 
 // As row-local where every row streams, with the smallest buffer. Never cheaper, but never refused for want of room.

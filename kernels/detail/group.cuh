@@ -24,8 +24,9 @@ struct Group {
   int thread;  // 0..kThreads-1
   int rank = 0;
 
-  __device__ int lane() const { return thread % kWarpSize; }
-  __device__ int warp() const { return thread / kWarpSize; }
+  // Unsigned division by a power of two is one instruction.
+  __device__ int lane() const { return static_cast<int>(static_cast<unsigned>(thread) % kWarpSize); }
+  __device__ int warp() const { return static_cast<int>(static_cast<unsigned>(thread) / kWarpSize); }
   __device__ void sync() const {
     if constexpr (kPart) {
       named_barrier_sync<kThreads>(1 + rank);

@@ -77,7 +77,7 @@ __device__ __forceinline__ void find_rank(const Group& group, int* histogram, Sc
     const int inside = bins.count[i];
     const int reached = above + inside;
     if (above < rank && rank <= reached) scratch->found[0] = {bin, above, inside};
-    if (above < second_rank && second_rank <= reached) scratch->found[1] = {bin, above, inside};
+    if (second_rank > 0 && above < second_rank && second_rank <= reached) scratch->found[1] = {bin, above, inside};
     bins.count[i] = above;
     above = reached;
   }

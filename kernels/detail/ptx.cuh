@@ -63,6 +63,12 @@ __device__ __forceinline__ void admit(const float4& quad, float floor, unsigned*
         "n"(4U << kFirst), "n"(8U << kFirst));
 }
 
+__device__ __forceinline__ float approximate_reciprocal(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
 // A barrier of some threads of the CTA. Not the aligned form (bar.sync): a warp may reach inline assembly without
 // having reconverged.
 template <int kBarrier, int kThreads>
@@ -106,10 +112,55 @@ __device__ __forceinline__ bool named_barrier_sync_or(int barrier, bool value) {
   return any != 0;
 }
 
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
+
+// A place in shared memory where words are stored one after the other, each if a bit of `mask` is set. Predicated.
+class SharedCursor {
+ public:
+  __device__ explicit SharedCursor(const void* pointer) : address_(shared_address(pointer)) {}
+
+  template <unsigned kBit>
+  __device__ __forceinline__ void append_if(unsigned mask, std::uint32_t value) {
+    asm volatile(
+        "{\n"
+        ".reg .pred set;\n"
+        ".reg .b32 bit;\n"
+        "and.b32 bit, %1, %3;\n"
+        "setp.ne.u32 set, bit, 0;\n"
+        "@set st.shared.u32 [%0], %2;\n"
+        "@set add.u32 %0, %0, 4;\n"
+        "}"
+        : "+r"(address_)
+        : "r"(mask), "r"(value), "n"(kBit)
+        : "memory");
+  }
+  template <unsigned kBit>
+  __device__ __forceinline__ void append_if(unsigned mask, std::uint32_t first, std::uint32_t second) {
+    asm volatile(
+        "{\n"
+        ".reg .pred set;\n"
+        ".reg .b32 bit;\n"
+        "and.b32 bit, %1, %4;\n"
+        "setp.ne.u32 set, bit, 0;\n"
+        "@set st.shared.u32 [%0], %2;\n"
+        "@set st.shared.u32 [%0+4], %3;\n"
+        "@set add.u32 %0, %0, 8;\n"
+        "}"
+        : "+r"(address_)
+        : "r"(mask), "r"(first), "r"(second), "n"(kBit)
+        : "memory");
+  }
+
+ private:
+  std::uint32_t address_;
+};
+
+// Has the compiler take a value for one that it cannot compute again.
+__device__ __forceinline__ void keep_in_register(int* value) { asm volatile("" : "+r"(*value)); }
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 // An mbarrier: a phase ends when all arrivals have come and all announced bytes have landed.
 using Barrier = std::uint64_t;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A short row in the registers of a group: read once, whatever is done with it.
+// The general selection from a short row in the registers of a group, whatever its scores and digits are. Most rows
+// take the way of short_row.cuh.
 
 #ifndef HPCTOPK_KERNELS_DETAIL_REGISTER_ROW_CUH_
 #define HPCTOPK_KERNELS_DETAIL_REGISTER_ROW_CUH_
@@ -10,7 +11,9 @@
 #include "kernels/detail/histogram.cuh"
 #include "kernels/detail/ordered_key.h"
 #include "kernels/detail/ptx.cuh"
+#include "kernels/detail/refine.cuh"
 #include "kernels/detail/row.cuh"
+#include "kernels/detail/scan.cuh"
 
 namespace hpctopk::detail {
 
@@ -79,6 +82,17 @@ __device__ __forceinline__ void write_best_of(const Group& group, const Source& 
   });
   group.sync();
   for (int i = group.thread; i < k; i += Group::kSize) out[i] = stage[i];
+}
+
+// The columns of the k best of a row that is longer than k. Out of line and by value: few rows come here, and those
+// that do not should carry nothing for them.
+template <int kQuads, class Group>
+__device__ __noinline__ void select_general(Group group, Row row, int k, Digits digits, CandidateBuffer buffer,
+                                            std::int32_t* out) {
+  const RegisterRow<Group, kQuads> scores(group, row);
+  group.sync();  // nobody reads the histogram or the scratch any more
+  const std::uint64_t kth = kth_best_of(group, scores, k, 0, row.length, digits, buffer.histogram, buffer.scratch);
+  write_best_of(group, scores, row, k, kth, reinterpret_cast<std::int32_t*>(buffer.candidates), out, buffer.scratch);
 }
 
 }  // namespace hpctopk::detail

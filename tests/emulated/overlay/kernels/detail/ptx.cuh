@@ -27,6 +27,32 @@ void admit(const float4& quad, float floor, unsigned* mask) {
   }
 }
 
+class SharedCursor {
+ public:
+  explicit SharedCursor(void* pointer) : words_(static_cast<std::uint32_t*>(pointer)) {}
+  template <unsigned kBit>
+  void append_if(unsigned mask, std::uint32_t value) {
+    if ((mask & kBit) != 0) store(value);
+  }
+  template <unsigned kBit>
+  void append_if(unsigned mask, std::uint32_t first, std::uint32_t second) {
+    if ((mask & kBit) == 0) return;
+    store(first);
+    store(second);
+  }
+
+ private:
+  void store(std::uint32_t value) {
+    emulated::offset(words_);
+    *words_++ = value;
+  }
+  std::uint32_t* words_;
+};
+
+inline void keep_in_register(int*) {}
+
+inline float approximate_reciprocal(float x) { return 1 / x; }
+
 template <int kBarrier, int kThreads>
 void named_barrier_sync() {
   emulated::barrier(kBarrier, kThreads);
