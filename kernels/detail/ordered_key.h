@@ -45,8 +45,13 @@ inline constexpr std::uint32_t kLowestKey = 0x007FFFFFU;    // of -infinity
 // A score as an unsigned integer in ascending order of the contract: all NaNs equal and highest, -0.0 equal to +0.0.
 HPCTOPK_HOST_DEVICE std::uint32_t ordered_key(float x) {
   const std::uint32_t bits = float_bits(x + 0.0F);  // -0.0 + 0.0 is +0.0; no other number changes
+#if defined(__CUDA_ARCH__)
+  // A NaN has become 0x7FFFFFFF, the one that a GPU's arithmetic gives, and that is kNanKey's.
+  return bits ^ (static_cast<std::uint32_t>(static_cast<std::int32_t>(bits) >> 31) | 0x80000000U);
+#else
   const std::uint32_t key = (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
   return x != x ? kNanKey : key;
+#endif
 }
 
 // The score of a key, for keys that ordered_key() returns. kNanKey and keys below that of -infinity give a NaN.

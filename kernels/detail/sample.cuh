@@ -247,8 +247,17 @@ __device__ __noinline__ Boundary limit_plateau(Group group, const Operands& oper
     atomicAdd(&scratch->listed, equal);
   }
   group.sync();
-  const int wanted = view.rank - scratch->above;
-  if (wanted > 0 && scratch->listed > wanted) {
+  higher = scratch->above;
+  equal = scratch->listed;
+  // Of the sample's share of the k best those that equal the plateau, and as many more as sampling errs: by what is
+  // higher, and by what is lower and lies between.
+  const float expected =
+      static_cast<float>(view.samples) * static_cast<float>(operands.k) / static_cast<float>(row.length) -
+      static_cast<float>(higher);
+  const float lower = 1 - static_cast<float>(equal) / static_cast<float>(view.samples - higher);
+  const float error = sqrtf(static_cast<float>(higher) + fmaxf(expected, 0) * lower);
+  const auto wanted = static_cast<int>(ceilf(expected + policy.sigmas * error)) + 1;
+  if (wanted > 0 && equal > wanted) {
     find_rank(group, histogram, scratch, wanted);
     const int quads = kBins - scratch->found[0].bin;
     boundary.primary = plateau;

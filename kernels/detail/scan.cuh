@@ -100,14 +100,16 @@ __device__ __forceinline__ bool append(int lane, unsigned mask, const CompositeO
   if (lane == kWarpSize - 1) slot = atomicAdd(count, through);
   slot = __shfl_sync(kFullWarp, slot, kWarpSize - 1);
   if (__any_sync(kFullWarp, slot + through > capacity)) {
+#pragma unroll 1
     for (int i = slot + lane; i < capacity; i += kWarpSize) candidates[i] = 0;
     return false;
   }
-  slot += through - mine;
+  std::uint64_t* to = candidates + slot + through - mine;
+#pragma unroll 1
   while (mask != 0) {
-    const unsigned i = __ffs(static_cast<int>(mask)) - 1;
-    mask &= mask - 1;
-    candidates[slot++] = composite_of(i);
+    const int i = kWarpSize - 1 - __clz(static_cast<int>(mask));
+    mask ^= 1U << i;
+    *to++ = composite_of(i);
   }
   return true;
 }

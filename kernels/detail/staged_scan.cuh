@@ -55,7 +55,7 @@ class StagedScan {
 
   // Starts the copies of `part`. Thread 0 calls it, when all are done with the last part.
   __device__ void start(const Row& part) const {
-    for (int i = 0; i < kStages; ++i) copy(part, i);
+    for (int batch = 0; batch < kBatches; ++batch) copy(part, batch);
   }
 
   // Admits of the started part what the boundary's primary key and limit do, as long as k scores are not known to beat
@@ -76,19 +76,17 @@ class StagedScan {
     admit_edge(0, part.head);
     admit_edge(part.length - part.tail(), part.length);
     if (part.head + part.tail() > 0) group.sync();  // they have no way back once the others have filled the buffer
-    const int num_stages = (part.quads + kStageQuads - 1) / kStageQuads;
-    for (int batch = 0; batch < num_stages; batch += kBatch) {
-      const auto composite_of = [&](unsigned i) {
-        const int stage = slot(batch + static_cast<int>(i / kStageBits));
-        const int quad = group.thread + static_cast<int>(i % kStageBits / 4) * Group::kSize;
-        const float score = reinterpret_cast<const float*>(stages_ + stage * kStageQuads + quad)[i % 4];
-        const int stage_quads = (batch + static_cast<int>(i / kStageBits)) * kStageQuads;
-        return composite(ordered_key(score), part.offset + part.head + 4 * (stage_quads + quad) + (i & 3));
+    const int num_batches = batches_of(part);
+    for (int batch = 0; batch < num_batches; ++batch) {
+      const float* const scores = reinterpret_cast<const float*>(stages_ + slot(batch) * kBatchQuads);
+      const int first = part.offset + part.head + 4 * batch * kBatchQuads;
+      const auto composite_of = [&](int i) {
+        const int at = score_of(group, i);
+        return composite(ordered_key(scores[at]), static_cast<std::uint32_t>(first + at));
       };
-      unsigned mask = scan_batch(group, part, batch, num_stages, admission);
+      unsigned mask = scan_batch(group, batch, part.quads - batch * kBatchQuads, first, admission);
       while (true) {
         const bool appended = append(group.lane(), mask, composite_of, buffer.candidates, count, capacity);
-        if (appended) mask = 0;
         if (!group.sync_or(!appended)) break;
         const std::uint64_t kth = keep_k_best(group, k, lowest, part.offset + part.length, digits, buffer, capacity);
         if (group.thread == 0) {
@@ -98,20 +96,19 @@ class StagedScan {
         group.sync();
         lowest = composite_key(kth);
         admission = Admission::after(kth);
-        if (mask != 0) mask &= scan_batch(group, part, batch, num_stages, admission);
+        mask = appended ? 0 : better(mask, composite_of, kth);
       }
       if (group.thread == 0) {
         if (batch == 0) turn.take();
-        for (int i = batch; i < batch + kBatch; ++i) copy(part, i + kStages);
-        const int under_way = batch + kBatch + kStages;
-        if (under_way >= num_stages && (batch == 0 || under_way - kBatch < num_stages)) turn.pass();
+        if (batch + kBatches < num_batches) copy(part, batch + kBatches);
+        if (batch == max(0, num_batches - 1 - kBatches)) turn.pass();  // all copies are under way
       }
     }
-    if (num_stages == 0) {
+    if (num_batches == 0) {
       if (group.thread == 0) skip(turn);
       group.sync();
     }
-    passed_ += num_stages;
+    passed_ += num_batches;
     return *count;
   }
 
@@ -123,75 +120,91 @@ class StagedScan {
   }
 
  private:
+  // A batch is what is scanned between two barriers of the group.
+  static constexpr int kBatch = 2;  // stages
   static constexpr int kStages = kernels::kStagedStages;
+  static constexpr int kBatches = kStages / kBatch;
   static constexpr int kStageQuads = static_cast<int>(kernels::staged_stage_bytes(Group::kSize) / sizeof(float4));
-  static constexpr int kBatch = 2;                           // stages between two barriers
+  static constexpr int kBatchQuads = kBatch * kStageQuads;
   static constexpr int kQuads = kStageQuads / Group::kSize;  // of a thread in a stage
-  static constexpr int kStageBits = 4 * kQuads;
-  static_assert(kQuads * Group::kSize == kStageQuads && kBatch * kStageBits <= 32 && kStages % kBatch == 0);
+  static_assert(kQuads * Group::kSize == kStageQuads && 4 * kQuads * kBatch == 32 && kStages % kBatch == 0);
 
-  __device__ static int first_index(const Row& part, int stage) {
-    return part.offset + part.head + 4 * stage * kStageQuads;
-  }
-  __device__ int slot(int stage) const { return static_cast<int>((passed_ + stage) % kStages); }
+  __device__ static int batches_of(const Row& part) { return (part.quads + kBatchQuads - 1) / kBatchQuads; }
+  __device__ int slot(int batch) const { return static_cast<int>(passed_ + batch) % kBatches; }
 
-  __device__ void copy(const Row& part, int stage) const {
-    const int quads = min(kStageQuads, part.quads - stage * kStageQuads);
-    if (quads <= 0) return;
-    const auto bytes = static_cast<std::uint32_t>(quads * sizeof(float4));
-    Barrier* const full = &full_[slot(stage)];
-    barrier_arrive_expect(full, bytes);
-    bulk_copy(stages_ + slot(stage) * kStageQuads, part.quad(stage * kStageQuads), bytes, full);
+  // A thread's j-th quad of a batch. Its quads lie at different places in their groups of 32, so that no period of the
+  // row gives one lane all that is admitted, and the quads of a warp are still neighbours.
+  __device__ static int quad_of(const Group& group, int j) { return j * Group::kSize + (group.thread ^ (4 * j)); }
+  // The place in a batch of the score that bit i of a thread's mask stands for.
+  __device__ static int score_of(const Group& group, int i) {
+    const int j4 = i & ~3;
+    return j4 * Group::kSize + 4 * (group.thread ^ j4) + (i & 3);
   }
 
-  // The bits of a thread's scores that are admitted, in a batch of stages.
-  __device__ __forceinline__ unsigned scan_batch(const Group& group, const Row& part, int batch, int num_stages,
+  __device__ void copy(const Row& part, int batch) const {
+    if (batch >= batches_of(part)) return;
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {  // all of a batch's barriers pass a phase, whatever there is to copy
+      const int begin = batch * kBatchQuads + i * kStageQuads;
+      const int stage = slot(batch) * kBatch + i;
+      const auto bytes = static_cast<std::uint32_t>(max(0, min(kStageQuads, part.quads - begin)) * sizeof(float4));
+      barrier_arrive_expect(&full_[stage], bytes);
+      if (bytes > 0) bulk_copy(stages_ + stage * kStageQuads, part.quad(begin), bytes, &full_[stage]);
+    }
+  }
+
+  // The bits of a thread's scores that are admitted in a batch, which has `left` quads or more and begins at `first`.
+  __device__ __forceinline__ unsigned scan_batch(const Group& group, int batch, int left, int first,
                                                  const Admission& admission) const {
-    return admission.mixed(first_index(part, batch), first_index(part, batch + kBatch))
-               ? scan_batch_as<true>(group, part, batch, num_stages, admission)
-               : scan_batch_as<false>(group, part, batch, num_stages, admission);
-  }
-
-  // kMixed: the admission may differ from quad to quad.
-  template <bool kMixed>
-  __device__ __forceinline__ unsigned scan_batch_as(const Group& group, const Row& part, int batch, int num_stages,
-                                                    const Admission& admission) const {
+    const float4* const quads = stages_ + slot(batch) * kBatchQuads;
+    const bool mixed = admission.mixed(first, first + 4 * kBatchQuads);
+    const bool none = admission.closed && !admission.before(first);
+    const float floor = admission.floor_at(first);
     unsigned mask = 0;
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      const int stage = batch + i;
-      if (stage >= num_stages) break;
-      barrier_wait(&full_[slot(stage)], (passed_ + stage) / kStages & 1);
-      const float4* const quads = stages_ + slot(stage) * kStageQuads;
-      const int left = part.quads - stage * kStageQuads;
-      const int first = first_index(part, stage);
-      if (admission.closed && !admission.before(first)) continue;
+      barrier_wait(&full_[slot(batch) * kBatch + i], (passed_ + batch) / kBatches & 1);
+      if (left <= i * kStageQuads || mixed || none) continue;
+      float4 scores[kQuads];
+#pragma unroll
+      for (int j = 0; j < kQuads; ++j) scores[j] = quads[quad_of(group, i * kQuads + j)];
       unsigned admits = 0;
-      if constexpr (kMixed) {
-#pragma unroll
-        for (int j = 0; j < kQuads; ++j) {
-          const int quad = group.thread + j * Group::kSize;
-          const bool closed = admission.closed && !admission.before(first + 4 * quad);
-          if (!closed) admits |= admitted(quads[quad], admission.floor_at(first + 4 * quad)) << (4 * j);
-        }
-      } else {
-        float4 scores[kQuads];
-#pragma unroll
-        for (int j = 0; j < kQuads; ++j) scores[j] = quads[group.thread + j * Group::kSize];
-        admit_all<kQuads>(scores, admission.floor_at(first), &admits);
+      admit_all<kQuads>(scores, floor, &admits);
+      mask |= admits << (4 * kQuads * i);
+    }
+    if (mixed) {
+#pragma unroll 1
+      for (int j = 0; j < kBatch * kQuads; ++j) {
+        const int index = first + 4 * quad_of(group, j);
+        if (admission.closed && !admission.before(index)) continue;
+        mask |= admitted(quads[quad_of(group, j)], admission.floor_at(index)) << (4 * j);
       }
-      if (left < kStageQuads) {  // what a stage held before lies beyond
-        const int mine = (left - group.thread + Group::kSize - 1) / Group::kSize;
-        if (mine < kQuads) admits &= (1U << (4 * max(0, mine))) - 1;
-      }
-      mask |= admits << (i * kStageBits);
+    }
+    if (left < kBatchQuads) {  // what the stages held before lies beyond
+      const int whole = left / Group::kSize;
+      const bool more = (group.thread ^ (4 * whole)) < left - whole * Group::kSize;
+      const int beyond = kBatch * kQuads - whole - (more ? 1 : 0);
+      mask &= ~0U >> (2 * beyond) >> (2 * beyond);  // up to all 32
     }
     return mask;
   }
 
+  // The bits of those that are better than the k-th. Rare, and not worth registers.
+  template <class CompositeOf>
+  __device__ static unsigned better(unsigned mask, const CompositeOf& composite_of, std::uint64_t kth) {
+    unsigned kept = 0;
+#pragma unroll 1
+    while (mask != 0) {
+      const int i = kWarpSize - 1 - __clz(static_cast<int>(mask));
+      mask ^= 1U << i;
+      if (composite_of(i) > kth) kept |= 1U << i;
+    }
+    return kept;
+  }
+
   float4* stages_;
   Barrier* full_;
-  unsigned passed_ = 0;  // stages of all parts before
+  unsigned passed_ = 0;  // batches of all parts before
 };
 
 #endif
