@@ -6,7 +6,9 @@
 //   Scores are a row-major float32 matrix [num_rows, num_columns]. Neighbouring rows lie `row_stride` elements apart
 //   (>= num_columns), and the base needs only the 4-byte alignment of a float. Row r holds valid scores in the window
 //   [start, start + length): `lengths[r]` is clamped to [0, num_columns - start] where the row is read, `row_starts[r]`
-//   is clamped to [0, num_columns] and is 0 when absent. Rows at and past `num_rows[0]`, when given, are not touched.
+//   is clamped to [0, num_columns] and is 0 when absent. Rows of the output at and past `num_rows[0]`, when given, are
+//   not touched. Scores outside of a window, and of rows at and past `num_rows[0]`, may be read, but are never used: all
+//   num_columns of all num_rows rows have to be readable memory.
 //
 //   The result of row r is the set of columns that hold its k largest scores, as k int32 in no particular order. A row
 //   with length <= k gets start, start + 1, ..., start + length - 1 and then -1.

@@ -56,6 +56,7 @@ Call::Call(const Plan& plan, const Layout& layout, cudaStream_t stream)
   arguments_.workspace_bytes = workspace_size(plan);
   arguments_.workspace = arguments_.workspace_bytes > 0 ? workspace_.data() + kGuardElements : nullptr;
   workspace_.fill_byte(kGuardWord & 0xFF);
+  scratch_.fill_byte(0);
   report_.fill_byte(0);
   clear_statistics();
   poison();
@@ -95,8 +96,10 @@ Window Call::window(std::int64_t row) const {
 
 void Call::fill(const Pattern& pattern, std::uint64_t seed, std::int32_t probe_period) {
   pattern_ = to_string(pattern) + ", seed " + std::to_string(seed);
-  scores_.fill_byte(0xFF);  // every 32-bit word a NaN
-  fill_rows(rows(), pattern, seed, probe_period, stream_);
+  Rows live = rows();
+  live.num_rows = live_rows();
+  fill_outside(scores_.data(), scores_.count(), live.row_stride, seed, stream_);
+  fill_rows(live, pattern, seed, probe_period, stream_);
   check_cuda(cudaGetLastError());
 }
 
@@ -147,9 +150,7 @@ void Call::enqueue_check() {
   const Output output{out_.data(), out_.count(),   kGuardElements, arguments_.out_row_stride,
                       live_rows(), plan_.problem.k};
   check_rows(rows(), output, scratch_.data(), report_.data(), stream_);
-  const std::int64_t words = workspace_words(plan_);
-  check_guard(workspace_.data(), kGuardElements, -kGuardElements, report_.data(), stream_);
-  check_guard(workspace_.data() + kGuardElements + words, kGuardElements, words, report_.data(), stream_);
+  check_guards(workspace_.data(), workspace_.count(), kGuardElements, report_.data(), stream_);
   check_cuda(cudaGetLastError());
 }
 

@@ -95,8 +95,9 @@ struct Layout {
 
 enum class Scramble { kZeros, kOnes, kRandom };
 
-// A plan and its operands. Scores around and between the windows are NaN, the highest score there is; `out` is poisoned
-// and lies, like the workspace, between guard zones. All work goes to one stream.
+// A plan and its operands. Scores around and between the windows, rows past `num_rows` included, are the highest there
+// are (fill_outside): a kernel may read them, and where it uses one, a result is wrong. `out` is poisoned and lies,
+// like the workspace, between guard zones. All work goes to one stream.
 class Call {
  public:
   Call(const Plan& plan, const Layout& layout, cudaStream_t stream);
@@ -106,7 +107,7 @@ class Call {
   void set_row_starts(const std::optional<std::vector<std::int32_t>>& row_starts);
   void set_num_rows(std::optional<std::int32_t> num_rows);
 
-  // Writes the scores of the present windows.
+  // Writes the scores of the present windows, and all around them.
   void fill(const Pattern& pattern, std::uint64_t seed, std::int32_t probe_period = 0);
   // Spoils the inputs, then enqueues a kernel that lets the one behind it begin at once and only after about
   // `microseconds` writes the inputs of `from`, a call of the same plan and layout, and with the same operands.

@@ -8,6 +8,7 @@ namespace hpctopk::gpu_test {
 namespace {
 
 constexpr int kThreads = 512;
+constexpr int kCheckThreads = 1024;
 constexpr unsigned kMaxBlocks = 1U << 15;
 
 unsigned blocks_for(std::int64_t items) {
@@ -143,6 +144,14 @@ __global__ void fill_rows_kernel(Rows rows, Pattern pattern, std::uint64_t seed,
   }
 }
 
+__global__ void fill_outside_kernel(float* scores, std::int64_t count, std::int64_t row_stride, std::uint64_t seed) {
+  constexpr std::uint32_t kHighest[] = {0xFFFFFFFFU, 0x7F800000U, 0x7F7FFFFFU};  // NaN, +infinity, FLT_MAX
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
+    scores[i] = from_bits(kHighest[(static_cast<std::uint64_t>(i / row_stride) + seed) % 3]);
+  }
+}
+
 __global__ void fill_words_kernel(std::uint32_t* words, std::int64_t count, std::uint32_t word) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
@@ -236,8 +245,23 @@ __device__ Item reduce(Item item, bool first, Item* shared) {
   return item;
 }
 
-__global__ void check_rows_kernel(Rows rows, Output output, std::uint32_t* scratch, Report* report) {
-  __shared__ Item items[kThreads];
+__device__ void check_outside(const Output& output, Report* report) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < output.size; i += step) {
+    const std::int64_t element = i - output.offset;
+    const bool inside =
+        element >= 0 && element / output.row_stride < output.live_rows && element % output.row_stride < output.k;
+    const std::int32_t value = output.allocation[i];
+    if (!inside && value != kPoison) add_finding(report, {Fault::kWrittenOutside, value, element, 0, 0});
+  }
+}
+
+// One kernel, and loads in batches: what a check costs in a graph is latency.
+__global__ void __launch_bounds__(kCheckThreads)
+    check_rows_kernel(Rows rows, Output output, std::uint32_t* scratch, Report* report) {
+  constexpr int kBatch = 8;
+  __shared__ Item items[kCheckThreads];
+  check_outside(output, report);
   const std::int64_t words = (rows.num_columns + 31) / 32;
   for (std::int64_t row = blockIdx.x; row < output.live_rows; row += gridDim.x) {
     const Window window = window_of(rows.num_columns, rows.lengths, rows.row_starts, row);
@@ -267,13 +291,26 @@ __global__ void check_rows_kernel(Rows rows, Output output, std::uint32_t* scrat
     }
     worst = reduce(worst, false, items);  // its barriers also order the marks before the reads below
     Item best{0.0F, -1, 0};
-    for (std::int64_t i = threadIdx.x; i < window.length; i += blockDim.x) {
-      const std::int64_t column = window.start + i;
-      if ((__ldcg(&taken[column / 32]) >> (column % 32) & 1U) != 0) continue;
-      const float score = scores[column];
-      if (best.column < 0 || better(score, column, best.score, best.column)) best = {score, column, 0};
+    for (std::int64_t i = threadIdx.x; i < window.length; i += kBatch * blockDim.x) {
+      float score[kBatch];
+      std::uint32_t marks[kBatch];
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {  // all on their way before the first is looked at
+        const std::int64_t at = i + static_cast<std::int64_t>(j) * blockDim.x;
+        const std::int64_t column = window.start + (at < window.length ? at : window.length - 1);
+        score[j] = scores[column];
+        marks[j] = __ldcg(&taken[column / 32]) >> (column % 32);
+      }
+#pragma unroll
+      for (int j = 0; j < kBatch; ++j) {
+        const std::int64_t at = i + static_cast<std::int64_t>(j) * blockDim.x;
+        const std::int64_t column = window.start + at;
+        if (at >= window.length || (marks[j] & 1U) != 0) continue;
+        if (best.column < 0 || better(score[j], column, best.score, best.column)) best = {score[j], column, 0};
+      }
     }
-    best = reduce(best, true, items);
+    best = reduce(best, true, items);  // all have read the marks
+    for (std::int64_t word = threadIdx.x; word < words; word += blockDim.x) taken[word] = 0;
     if (threadIdx.x == 0 && worst.column >= 0 && best.column >= 0 &&
         better(best.score, best.column, worst.score, worst.column)) {
       add_finding(report, {Fault::kNotLargest, static_cast<std::int32_t>(worst.column), row, worst.slot, best.column});
@@ -281,22 +318,12 @@ __global__ void check_rows_kernel(Rows rows, Output output, std::uint32_t* scrat
   }
 }
 
-__global__ void check_outside_kernel(Output output, Report* report) {
+__global__ void check_guards_kernel(const std::uint32_t* words, std::int64_t size, std::int64_t guard, Report* report) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < output.size; i += step) {
-    const std::int64_t element = i - output.offset;
-    const bool inside =
-        element >= 0 && element / output.row_stride < output.live_rows && element % output.row_stride < output.k;
-    const std::int32_t value = output.allocation[i];
-    if (!inside && value != kPoison) add_finding(report, {Fault::kWrittenOutside, value, element, 0, 0});
-  }
-}
-
-__global__ void check_guard_kernel(const std::uint32_t* words, std::int64_t count, std::int64_t base, Report* report) {
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
-    if (words[i] != kGuardWord) {
-      add_finding(report, {Fault::kGuard, static_cast<std::int32_t>(words[i]), base + i, 0, 0});
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < 2 * guard; i += step) {
+    const std::int64_t at = i < guard ? i : size - 2 * guard + i;
+    if (words[at] != kGuardWord) {
+      add_finding(report, {Fault::kGuard, static_cast<std::int32_t>(words[at]), at - guard, 0, 0});
     }
   }
 }
@@ -309,6 +336,12 @@ void fill_rows(const Rows& rows, const Pattern& pattern, std::uint64_t seed, std
   const auto y = static_cast<unsigned>(std::min<std::int64_t>(rows.num_rows, 65535));
   const unsigned x = std::min(blocks_for(rows.num_columns), std::max(1U, kMaxBlocks / y));
   fill_rows_kernel<<<dim3(x, y), kThreads, 0, stream>>>(rows, pattern, seed, probe_period);
+}
+
+void fill_outside(float* scores, std::int64_t count, std::int64_t row_stride, std::uint64_t seed, cudaStream_t stream) {
+  if (count == 0) return;
+  row_stride = std::max<std::int64_t>(row_stride, 1);
+  fill_outside_kernel<<<blocks_for(count), kThreads, 0, stream>>>(scores, count, row_stride, seed);
 }
 
 void fill_words(std::uint32_t* words, std::int64_t count, std::uint32_t word, cudaStream_t stream) {
@@ -364,16 +397,14 @@ unsigned hold_multiprocessors(std::int32_t cluster_size, Hold* hold, cudaStream_
 }
 
 void check_rows(const Rows& rows, const Output& output, std::uint32_t* scratch, Report* report, cudaStream_t stream) {
-  const auto bytes = static_cast<std::size_t>(check_words(rows)) * sizeof(std::uint32_t);
-  if (bytes > 0) cudaMemsetAsync(scratch, 0, bytes, stream);
-  const auto blocks = static_cast<unsigned>(std::clamp<std::int64_t>(output.live_rows, 1, kMaxBlocks));
-  check_rows_kernel<<<blocks, kThreads, 0, stream>>>(rows, output, scratch, report);
-  check_outside_kernel<<<blocks_for(output.size), kThreads, 0, stream>>>(output, report);
+  const auto row_blocks = static_cast<unsigned>(std::clamp<std::int64_t>(output.live_rows, 1, kMaxBlocks));
+  const unsigned blocks = std::max(row_blocks, blocks_for(output.size));
+  check_rows_kernel<<<blocks, kCheckThreads, 0, stream>>>(rows, output, scratch, report);
 }
 
-void check_guard(const std::uint32_t* words, std::int64_t count, std::int64_t base, Report* report,
-                 cudaStream_t stream) {
-  check_guard_kernel<<<blocks_for(count), kThreads, 0, stream>>>(words, count, base, report);
+void check_guards(const std::uint32_t* words, std::int64_t size, std::int64_t guard, Report* report,
+                  cudaStream_t stream) {
+  check_guards_kernel<<<blocks_for(2 * guard), kThreads, 0, stream>>>(words, size, guard, report);
 }
 
 }  // namespace hpctopk::gpu_test

@@ -122,6 +122,10 @@ struct Rows {
 void fill_rows(const Rows& rows, const Pattern& pattern, std::uint64_t seed, std::int32_t probe_period,
                cudaStream_t stream);
 
+// Enqueues the writing of what fill_rows() leaves around and between the windows: NaN, +infinity or the largest finite
+// float, one in a row and another in the next, so that none of them hides the use of another.
+void fill_outside(float* scores, std::int64_t count, std::int64_t row_stride, std::uint64_t seed, cudaStream_t stream);
+
 // Enqueues the writing of one word, and of random words.
 void fill_words(std::uint32_t* words, std::int64_t count, std::uint32_t word, cudaStream_t stream);
 void fill_bits(std::uint32_t* words, std::int64_t count, std::uint64_t seed, cudaStream_t stream);
@@ -200,15 +204,16 @@ struct Report {
 
 std::string to_string(const Report& report);
 
-// Words of scratch that check_rows() needs.
+// Words of scratch that check_rows() needs: zeros, and it leaves zeros.
 inline std::int64_t check_words(const Rows& rows) { return rows.num_rows * ((rows.num_columns + 31) / 32); }
 
 // Enqueues the check of every slot of every row and of everything around them; adds to *report.
 void check_rows(const Rows& rows, const Output& output, std::uint32_t* scratch, Report* report, cudaStream_t stream);
 
-// Enqueues the check that words[0, count) all hold kGuardWord; `base` is the place of words[0] for the report.
-void check_guard(const std::uint32_t* words, std::int64_t count, std::int64_t base, Report* report,
-                 cudaStream_t stream);
+// Enqueues the check that the first and the last `guard` of `size` words all hold kGuardWord. The report counts from
+// the word behind the first zone.
+void check_guards(const std::uint32_t* words, std::int64_t size, std::int64_t guard, Report* report,
+                  cudaStream_t stream);
 
 }  // namespace hpctopk::gpu_test
 

@@ -49,9 +49,7 @@ step configure cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DHPCT
   -DPython_EXECUTABLE="$(command -v python3)" &&
   step build ninja -C "$build" -j"$jobs" &&
   {
-    # One test a process, a few at once: a kernel that hangs or faults costs its own test alone.
-    step cpp ctest --test-dir "$build" -L gpu -j"$((jobs < 12 ? jobs : 12))" --no-tests=error --output-on-failure \
-      --output-junit "$logs/cpp.xml"
+    step cpp python3 tests/gpu/run_shards.py "$build" "$logs/cpp"
     # The tests skip where the package cannot use the GPU; here that is a failure.
     step python-gpu python3 -c "import hpc; import torch; print(hpc.plan(64, 131072, 2048, device='cuda'))
 torch.ops.hpc.topk(torch.zeros(1, 1, device='cuda'), None, 1)" &&

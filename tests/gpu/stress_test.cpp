@@ -3,9 +3,16 @@
 // Launches beside other work: two host threads with all mappings at once, replays while another kernel has most
 // multiprocessors, and launches after one that was aborted. A hang is a failure.
 
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <future>
 #include <random>
 #include <thread>
@@ -172,10 +179,14 @@ class AbortedTest : public MappingTest {
     for (const auto& call : calls_) bytes = std::max(bytes, call->arguments().workspace_bytes);
     workspace_ = std::make_unique<Buffer<std::uint32_t>>(static_cast<std::int64_t>((bytes + 3) / 4), stream());
     workspace_->fill_byte(0xFF);
+    use_workspace(workspace_->data());
+    for (const auto& call : calls_) call->fill({Fill::kQuads}, 30);
+  }
+
+  void use_workspace(void* workspace) {
     for (const auto& call : calls_) {
-      call->arguments().workspace = workspace_->data();
-      call->arguments().workspace_bytes = bytes;
-      call->fill({Fill::kQuads}, 30);
+      call->arguments().workspace = workspace;
+      call->arguments().workspace_bytes = workspace_->bytes();
     }
   }
 
@@ -205,6 +216,106 @@ TEST_P(AbortedTest, HalfDoneOnTheWorkspace) {
         expect_next_right(*next);
       }
     }
+  }
+}
+
+// Another process that runs one test of this binary. The two talk over its standard input.
+class Child {
+ public:
+  explicit Child(const std::string& test) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) throw std::runtime_error("no socketpair");
+    const std::string filter = "--gtest_filter=" + test;
+    const char* const arguments[] = {"hpctopk_gpu_tests", filter.c_str(), "--gtest_also_run_disabled_tests",
+                                     "--gtest_brief=1", nullptr};
+    std::vector<char*> environment;  // without the shard that this process may be, and its report
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+      if (std::strncmp(*variable, "GTEST_", 6) != 0) environment.push_back(*variable);
+    }
+    environment.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
+    const int error = posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, const_cast<char* const*>(arguments),
+                                  environment.data());
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+    socket_ = ends[0];
+    if (error != 0) throw std::runtime_error(std::string("posix_spawn: ") + std::strerror(error));
+  }
+  ~Child() {
+    if (pid_ > 0) killed();
+    close(socket_);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  int socket() const { return socket_; }
+  // Kills it and waits for its end; false where it had ended by itself.
+  bool killed() {
+    int status = 0;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, &status, 0);
+    pid_ = 0;
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+  }
+
+ private:
+  pid_t pid_ = 0;
+  int socket_ = -1;
+};
+
+template <typename T>
+bool send_to(int socket, const T& message) {
+  return send(socket, &message, sizeof(T), MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof(T));
+}
+template <typename T>
+bool receive_from(int socket, T* message) {  // false where the other end is closed
+  return recv(socket, message, sizeof(T), MSG_WAITALL) == static_cast<ssize_t>(sizeof(T));
+}
+
+// What KilledInAnotherProcess starts and kills.
+TEST_P(AbortedTest, DISABLED_LaunchesUntilKilled) {
+  const Watchdog watchdog;
+  cudaIpcMemHandle_t handle;
+  ASSERT_TRUE(receive_from(STDIN_FILENO, &handle)) << "runs for another test only";
+  void* workspace = nullptr;
+  const bool shared = cudaIpcOpenMemHandle(&workspace, handle, cudaIpcMemLazyEnablePeerAccess) == cudaSuccess;
+  if (shared) use_workspace(workspace);
+  cudaGetLastError();
+  const auto launch_all = [&] {
+    for (const auto& call : calls_) call->require_launch();
+  };
+  launch_all();
+  check_cuda(cudaDeviceSynchronize());
+  ASSERT_TRUE(send_to(STDIN_FILENO, shared));
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (std::chrono::steady_clock::now() < end) launch_all();
+  FAIL() << "not killed";
+}
+
+// Killed in the middle of a queue of launches, on the workspace of this process where the system lets processes share
+// memory of the GPU. Launches beside it and after it are right.
+TEST_P(AbortedTest, KilledInAnotherProcess) {
+  if (calls_.empty()) return;
+  const Watchdog watchdog;
+  void* memory = nullptr;
+  check_cuda(cudaMalloc(&memory, workspace_->bytes()));
+  const std::unique_ptr<void, cudaError_t (*)(void*)> workspace(memory, cudaFree);
+  cudaIpcMemHandle_t handle{};
+  cudaIpcGetMemHandle(&handle, memory);
+  cudaGetLastError();
+  for (std::size_t first = 0; first < calls_.size(); first += 2) {
+    Child child("Mappings/AbortedTest.DISABLED_LaunchesUntilKilled/" + testing::PrintToString(GetParam()));
+    bool shared = false;
+    ASSERT_TRUE(send_to(child.socket(), handle) && receive_from(child.socket(), &shared)) << "ended by itself";
+    RecordProperty("shared_workspace", shared ? "yes" : "no");
+    use_workspace(workspace_->data());
+    for (const auto& call : calls_) expect_next_right(*call);
+    ASSERT_TRUE(child.killed()) << "ended by itself";
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // a sandbox may close its files, the GPU's too, late
+    use_workspace(memory);
+    for (std::size_t i = 0; i < calls_.size(); ++i) expect_next_right(*calls_[(first + i) % calls_.size()]);
   }
 }
 
