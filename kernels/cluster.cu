@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kClusterBlock, 1)
     detail::PartCta cta(group, detail::shared_memory(), capacity - gathered_capacity(operands.k), operands.k,
                         owner.arrivals());
     const detail::Share share{blockIdx.x >> log_size, gridDim.x >> log_size};
-    detail::select_staged_rows<kView>(group, cta, owner, detail::AnyTime{}, share, operands, policy, full, capacity);
+    detail::select_staged_rows<kView>(group, cta, owner, share, operands, policy, full, capacity);
   } else {
     detail::select_rows<kView>(group, owner, 1 << log_size, operands, policy, capacity);
   }

@@ -27,8 +27,8 @@ inline constexpr std::int32_t kFullRound = 8192;
 inline constexpr std::int32_t kPersistentBlock = 512;  // threads; two CTAs an SM where shared memory allows
 inline constexpr std::int32_t kRowLocalBlock = 1024;   // threads; one CTA an SM; a row that streams
 
-// Rows of the row-local mapping that stay in registers, and the threads that hold one. What all warps do alike costs the
-// more the more they are; with few a thread holds many scores, and little hides the latencies.
+// Rows of the row-local mapping that stay in registers, and the threads that hold one. What all warps do alike costs
+// the more the more they are; with few a thread holds many scores, and little hides the latencies.
 inline constexpr std::int64_t kMaxRegisterColumns = 16384;
 inline constexpr std::int32_t kBlockTo4K = 512;
 inline constexpr std::int32_t kBlockTo8K = 512;
@@ -59,16 +59,13 @@ constexpr std::int32_t gathered_capacity(std::int32_t k) { return k <= 2048 ? kM
 constexpr std::int64_t staged_shared_bytes(std::int64_t candidate_capacity, std::int32_t threads) {
   return kStagedStages * staged_stage_bytes(threads) + kStagedStateBytes + shared_bytes(candidate_capacity);
 }
-// Of each group, where a CTA has two rows under way; both, and the barriers of their turns.
-inline constexpr std::int32_t kPairedThreads = kPersistentBlock / 2;
-inline constexpr std::int32_t kMaxPairedCapacity = 5120;
-inline constexpr std::int32_t kPairedCapacityUnit = 16;  // keeps the second group's stages aligned
-constexpr std::int64_t paired_shared_bytes(std::int64_t candidate_capacity) {
-  return 2 * staged_shared_bytes(candidate_capacity, kPairedThreads) + 16;
-}
-// Candidates that a group refines in registers.
-constexpr std::int32_t register_capacity(std::int32_t threads, std::int32_t k) {
-  return threads == kPairedThreads ? kMaxPairedCapacity : gathered_capacity(k);
+// A CTA with two rows under way: some threads scan, others propose and refine. Both have a histogram and a scratch of
+// their own, both rows their candidates.
+inline constexpr std::int32_t kScanners = 512;
+inline constexpr std::int32_t kSelectors = 256;
+inline constexpr std::int64_t kOverlappedStateBytes = 256;  // barriers, and what the two tell each other
+constexpr std::int64_t overlapped_shared_bytes(std::int64_t candidate_capacity) {
+  return kStagedStages * staged_stage_bytes(kScanners) + kOverlappedStateBytes + 2 * shared_bytes(candidate_capacity);
 }
 // The CTA that merges a row's lists: a buffer as shared_bytes() has it, or the lists at once.
 constexpr std::int64_t merge_shared_bytes(std::int64_t candidate_capacity, std::int32_t k) {

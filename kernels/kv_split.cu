@@ -131,7 +131,6 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   if constexpr (kStaged) {
     detail::PartCta<Group> cta(group, detail::shared_memory(), capacity, k, 1);
-    detail::AnyTime turn;
     detail::wait_for_kernel_in_front();
     const std::int64_t units = detail::live_rows(operands) * lists.parts;
     for (std::int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
@@ -141,7 +140,8 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
       const detail::Row part = row.part(static_cast<int>(unit & (lists.parts - 1)), lists.log_parts);
       const detail::Boundary boundary =
           cta.template start<kView>(group, unit >> lists.log_parts, row, part, full, policy, operands);
-      const int count = cta.scan.scan(group, part, boundary, k, policy.digits, cta.buffer, operands.statistics, turn);
+      cta.scan.scan(group, part, detail::Row{}, boundary, k, policy.digits, cta.buffer, operands.statistics);
+      const int count = cta.buffer.scratch->count;
       finish_unit(group, cta.buffer, count, row, k, policy.digits, boundary, lists, unit);
     }
     return;
@@ -229,13 +229,13 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
       __ldcg(reinterpret_cast<const uint2*>(&lists.sizes[first].boundary));
   const ListReader load{lists.candidates + first * lists.capacity, buffer.scratch, lists.parts, lists.capacity};
   const int listed = buffer.scratch->ends[lists.parts - 1];
-  if (total < k || !detail::fits_registers<Group>(listed, k, policy)) {
+  if (total < k || !detail::fits_registers(listed, k, policy)) {
     merge_generally<kView>(operands, policy, capacity, load, range, total);
     return;
   }
   const int limit = above >= k ? detail::Boundary::kNoLimit : min(row.length, __ldcg(&lists.sizes[first].limit));
   detail::select_from_registers(group, {nullptr, listed, k, row.length, row.start, out}, load, range.x, range.y, limit,
-                                buffer.histogram, buffer.scratch, detail::best_stage<Group>(buffer.candidates, k));
+                                buffer.histogram, buffer.scratch, detail::best_stage(buffer.candidates, k));
   if (operands.statistics != nullptr && group.thread == 0) {
     detail::count_row(operands.statistics, row.length, total, detail::RowWork{});
   }

@@ -5,6 +5,7 @@
 // other is proposed for or refined: each in one half of a CTA on bulk copies, in a CTA each on the paper's vector
 // loads.
 
+#include "kernels/detail/overlapped_rows.cuh"
 #include "kernels/detail/select_row.cuh"
 #include "kernels/detail/staged_rows.cuh"
 #include "kernels/kernels.h"
@@ -20,29 +21,30 @@ __global__ void __launch_bounds__(kPersistentBlock, 1)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   const detail::Group<kPersistentBlock> group{static_cast<int>(threadIdx.x)};
   detail::PartCta cta(group, detail::shared_memory(), capacity, operands.k, 1);
-  detail::select_staged_rows<kView>(group, cta, detail::Solo{}, detail::AnyTime{}, detail::Share{blockIdx.x, gridDim.x},
-                                    operands, policy, full, capacity);
+  detail::select_staged_rows<kView>(group, cta, detail::Solo{}, detail::Share{blockIdx.x, gridDim.x}, operands, policy,
+                                    full, capacity);
 #else
   __trap();  // the planner gives this kernel to devices with bulk copies alone
 #endif
 }
 
-// Two rows under way, each in one half of the CTA.
+// Two rows under way: one is scanned, the other refined and the next proposed for.
 template <View kView>
-__global__ void __launch_bounds__(kPersistentBlock, 1)
-    paired_kernel(const __grid_constant__ detail::Operands operands, const __grid_constant__ Policy policy,
-                  const __grid_constant__ detail::GroupView full, const int capacity) {
+__global__ void __launch_bounds__(kScanners + kSelectors, 1)
+    overlapped_kernel(const __grid_constant__ detail::Operands operands, const __grid_constant__ Policy policy,
+                      const __grid_constant__ detail::GroupView full, const int capacity) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   const auto thread = static_cast<int>(threadIdx.x);
-  const detail::Group<kPairedThreads, true> group{thread % kPairedThreads, thread / kPairedThreads};
-  const std::int64_t half = staged_shared_bytes(capacity, kPairedThreads);
-  detail::PartCta cta(group, detail::shared_memory() + group.rank * half, capacity, operands.k, 1);
-  auto* const turns = reinterpret_cast<detail::Barrier*>(detail::shared_memory() + 2 * half);
-  if (thread == 0) detail::Turns::init(turns);
-  detail::named_barrier_sync<0, kPersistentBlock>();
-  const detail::Share share{blockIdx.x + group.rank * std::int64_t{gridDim.x}, 2 * std::int64_t{gridDim.x}};
-  detail::select_staged_rows<kView>(group, cta, detail::Solo{}, detail::Turns(turns, group.rank), share, operands,
-                                    policy, full, capacity);
+  const detail::OverlappedMemory memory(detail::shared_memory(), capacity);
+  if (thread == 0) memory.init();
+  detail::named_barrier_sync<0, kScanners + kSelectors>();
+  detail::wait_for_kernel_in_front();
+  const detail::Share share{blockIdx.x, gridDim.x};
+  if (thread < kScanners) {
+    detail::scan_overlapped({thread, 0}, memory, operands, policy, share);
+  } else {
+    detail::select_overlapped<kView>({thread - kScanners, 1}, memory, operands, policy, full, share);
+  }
 #else
   __trap();
 #endif
@@ -51,10 +53,16 @@ __global__ void __launch_bounds__(kPersistentBlock, 1)
 template <View kView>
 int launch(const Plan& plan, const Arguments& arguments, Stream stream) {
   if (plan.stages == 0) return detail::launch_select_rows<kView, kPersistentBlock, 2>(plan, arguments, stream);
-  const bool paired = plan.rows_under_way == 2;
   detail::LaunchConfig config(plan, stream, arguments.programmatic_dependent);
-  return config.launch(paired ? paired_kernel<kView> : staged_kernel<kView>, detail::make_operands(plan, arguments),
-                       plan.policy, detail::full_view(plan, paired ? kPairedThreads : kPersistentBlock),
+  const detail::Operands operands = detail::make_operands(plan, arguments);
+  if (plan.rows_under_way == 1) {
+    return config.launch(staged_kernel<kView>, operands, plan.policy, detail::full_view(plan, kPersistentBlock),
+                         plan.candidate_capacity);
+  }
+  const Problem& problem = plan.problem;
+  const auto columns = static_cast<std::int32_t>(problem.num_columns);
+  return config.launch(overlapped_kernel<kView>, operands, plan.policy,
+                       detail::group_view(plan.policy.sample, columns, columns / 4, problem.k, kSelectors),
                        plan.candidate_capacity);
 }
 

@@ -125,14 +125,15 @@ bool stage(const Request& request, std::int32_t largest_room, std::int32_t gathe
 }
 
 // Makes a staged proposal one of CTAs with two rows under way, where there is room for the candidates of both.
-bool pair(const Request& request, Proposal* proposal) {
-  const std::int64_t room = request.device.shared_memory_per_block - kernels::paired_shared_bytes(0);
-  const std::int64_t fits = std::min<std::int64_t>(kernels::kMaxPairedCapacity, room / 2 / kernels::kCandidateBytes);
-  const std::int64_t capacity = fits / kernels::kPairedCapacityUnit * kernels::kPairedCapacityUnit;
-  if (capacity < request.problem.k + std::max(kernels::kMinStagedRoom, request.problem.k)) return false;
+bool overlap(const Request& request, Proposal* proposal) {
+  const std::int64_t room = request.device.shared_memory_per_block - kernels::overlapped_shared_bytes(0);
+  const auto capacity = static_cast<std::int32_t>(room / (2 * kernels::kCandidateBytes)) & ~1;
+  const std::int32_t k = request.problem.k;
+  if (capacity < k + std::max(kernels::kMinStagedRoom, k)) return false;
+  proposal->block = kernels::kScanners + kernels::kSelectors;
   proposal->rows_under_way = 2;
-  proposal->candidate_capacity = static_cast<std::int32_t>(capacity);
-  proposal->shared_bytes = kernels::paired_shared_bytes(capacity);
+  proposal->candidate_capacity = capacity;
+  proposal->shared_bytes = kernels::overlapped_shared_bytes(capacity);
   return true;
 }
 
@@ -147,13 +148,15 @@ Proposal persistent_staged(const Request& request) {
   proposal.grid = static_cast<std::int32_t>(std::min<std::int64_t>(problem.num_rows, device.num_sms));
   const auto columns = static_cast<double>(problem.num_columns);
   set_cost(cost::launch_cost(device, cost::kStagedRow, problem.num_rows, columns, device.num_sms), &proposal, "row(s)");
-  Proposal paired = proposal;
-  const bool few = problem.num_rows <= device.num_sms;
-  if (request.rows_under_way == 1 || (few && request.rows_under_way == 0) || !pair(request, &paired)) return proposal;
-  if (few) paired.grid = (paired.grid + 1) / 2;
-  const std::int64_t resident = std::int64_t{device.num_sms} * paired.rows_under_way;
-  set_cost(cost::launch_cost(device, cost::kPairedRow, problem.num_rows, columns, resident), &paired, "row(s) half");
-  return request.rows_under_way == 2 || paired.cost_us < proposal.cost_us ? paired : proposal;
+  Proposal overlapped = proposal;
+  if (request.rows_under_way == 1 || (problem.num_rows <= device.num_sms && request.rows_under_way == 0) ||
+      !overlap(request, &overlapped)) {
+    return proposal;
+  }
+  set_cost(cost::launch_cost(device, cost::kOverlappedRow, problem.num_rows, columns, device.num_sms), &overlapped,
+           "row(s)");
+  overlapped.cost_us += cost::kOverlappedOnceUs;
+  return request.rows_under_way == 2 || overlapped.cost_us < proposal.cost_us ? overlapped : proposal;
 }
 
 // The persistent mapping on vector loads. A second CTA on an SM hides the sample and the refinement of the first, which

@@ -17,17 +17,15 @@
 namespace hpctopk::detail {
 
 // Whether a row's candidates are refined in registers, by digits normalised to the proposal's range.
-template <class Group>
 __device__ __forceinline__ bool fits_registers(int count, int k, const Policy& policy) {
-  return count <= kernels::register_capacity(Group::kSize, k) && policy.digits == Digits::kNormalised;
+  return count <= kernels::gathered_capacity(k) && policy.digits == Digits::kNormalised;
 }
 
-// Carved from shared memory: room for kDirectRank + register_capacity(threads, k) composites and k indices.
-template <class Group>
+// Carved from shared memory: room for kDirectRank + gathered_capacity(k) composites and k indices.
 __device__ __forceinline__ BestStage best_stage(void* shared, int k) {
   auto* const tied = static_cast<std::uint64_t*>(shared);
   std::uint64_t* const list = tied + kDirectRank;
-  return {tied, list, reinterpret_cast<std::int32_t*>(list + kernels::register_capacity(Group::kSize, k))};
+  return {tied, list, reinterpret_cast<std::int32_t*>(list + kernels::gathered_capacity(k))};
 }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -41,11 +39,8 @@ __device__ __forceinline__ CandidateBuffer part_buffer(unsigned char* shared, in
 template <class Group>
 struct PartCta {
   static constexpr std::int64_t kStages = kernels::kStagedStages * kernels::staged_stage_bytes(Group::kSize);
-  static_assert((kDirectRank + kernels::register_capacity(Group::kSize, 0)) * kernels::kCandidateBytes + 2048 * 4 <=
-                kStages);
-  static_assert((kDirectRank + kernels::register_capacity(Group::kSize, kMaxK)) * kernels::kCandidateBytes +
-                    kMaxK * 4 <=
-                kStages);
+  static_assert((kDirectRank + kernels::gathered_capacity(0)) * kernels::kCandidateBytes + 2048 * 4 <= kStages);
+  static_assert((kDirectRank + kernels::gathered_capacity(kMaxK)) * kernels::kCandidateBytes + kMaxK * 4 <= kStages);
 
   unsigned char* shared;
   CandidateBuffer buffer;
@@ -60,7 +55,7 @@ struct PartCta {
         scan(shared, reinterpret_cast<Barrier*>(shared + kStages)),
         meeting{buffer.candidates + buffer.capacity,
                 reinterpret_cast<Barrier*>(shared + kStages) + kernels::kStagedStages},
-        best(best_stage<Group>(shared, k)) {
+        best(best_stage(shared, k)) {
     if (group.thread != 0) return;  // the others come to the barriers after start()
     barrier_init(meeting.arrived, arrivals);
     scan.init();
@@ -71,7 +66,7 @@ struct PartCta {
   template <View kView>
   __device__ __forceinline__ Boundary start(const Group& group, std::int64_t index, const Row& row, const Row& part,
                                             const GroupView& full, const Policy& policy,
-                                            const Operands& operands) const {
+                                            const Operands& operands) {
     const int k = operands.k;
     Scratch* const scratch = buffer.scratch;
     const auto start_part = [&] {

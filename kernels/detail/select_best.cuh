@@ -235,12 +235,12 @@ __device__ __forceinline__ void select_best(const Group& group, const Selection&
 
 // Candidates that a thread of a CTA keeps in registers.
 template <class Group>
-inline constexpr int kEntries = kernels::register_capacity(Group::kSize, 0) / Group::kSize;
+inline constexpr int kEntries = kernels::kMaxGathered / Group::kSize;
 
 // What select_from_registers() needs beside.
 struct BestStage {
   std::uint64_t* tied;  // [kDirectRank]
-  std::uint64_t* list;  // [register_capacity(threads, k)]
+  std::uint64_t* list;  // [gathered_capacity(k)]
   std::int32_t* best;   // [k]
 };
 

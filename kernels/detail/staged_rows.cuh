@@ -27,8 +27,7 @@ struct Scanned {
 // here.
 template <View kView, class Group, class Owner>
 __device__ __noinline__ void finish_generally(Group group, Owner owner, Scanned scanned, const Operands& operands,
-                                              const Policy& policy, unsigned char* shared, int capacity) {
-  const CandidateBuffer buffer = part_buffer<Group>(shared, capacity);
+                                              const Policy& policy, CandidateBuffer buffer) {
   const Row row = load_row(operands, scanned.index);
   std::int32_t* const out = operands.out + scanned.index * operands.out_row_stride;
   const int k = operands.k;
@@ -46,15 +45,10 @@ __device__ __noinline__ void finish_generally(Group group, Owner owner, Scanned 
   }
 }
 
-// The rows that a group, or a cluster of them, takes in turn.
-struct Share {
-  std::int64_t first, step;
-};
-
 // The rows of a share. `capacity`: of the group's own candidates and those of others.
-template <View kView, class Group, class Owner, class Turn>
-__device__ __forceinline__ void select_staged_rows(const Group& group, PartCta<Group>& cta, Owner owner, Turn turn,
-                                                   Share share, const Operands& operands, const Policy& policy,
+template <View kView, class Group, class Owner>
+__device__ __forceinline__ void select_staged_rows(const Group& group, PartCta<Group>& cta, Owner owner, Share share,
+                                                   const Operands& operands, const Policy& policy,
                                                    const GroupView& full, int capacity) {
   const CandidateBuffer& buffer = cta.buffer;
   const int k = operands.k;
@@ -69,18 +63,18 @@ __device__ __forceinline__ void select_staged_rows(const Group& group, PartCta<G
     std::int32_t* const out = operands.out + index * operands.out_row_stride;
     if (row.length <= k) {
       if (owner.finishes()) write_whole_row(group, row, k, out);
-      if (group.thread == 0) cta.scan.skip(turn);
       continue;
     }
     owner.begin(group, buffer.scratch);
     const Row part = owner.part(row);
     const Boundary boundary = cta.template start<kView>(group, index, row, part, full, policy, operands);
-    const int count = cta.scan.scan(group, part, boundary, k, policy.digits, buffer, operands.statistics, turn);
+    cta.scan.scan(group, part, Row{}, boundary, k, policy.digits, buffer, operands.statistics);
+    const int count = buffer.scratch->count;
     const int total = owner.meet(group, buffer.scratch, buffer.candidates, count, cta.meeting, k);
-    if (total < k || !fits_registers<Group>(total, k, policy)) {
+    if (total < k || !fits_registers(total, k, policy)) {
       owner.part_company();
       finish_generally<kView>(group, owner, {index, boundary.primary, boundary.highest, count, total}, operands, policy,
-                              cta.shared, capacity);
+                              part_buffer<Group>(cta.shared, capacity));
       continue;
     }
     if (!owner.finishes()) continue;

@@ -16,33 +16,6 @@ namespace hpctopk::detail {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
-// When a scan may bring more than fills its stages: at once.
-struct AnyTime {
-  __device__ void take() {}
-  __device__ void pass() {}
-};
-
-// Or in turns with the other group of the CTA, so that one scans at the full rate while the other refines and proposes.
-// A turn a row, each taken and then passed by thread 0 of the group.
-class Turns {
- public:
-  // `barriers`: one for either group.
-  __device__ Turns(Barrier* barriers, int rank)
-      : mine_(barriers + rank), others_(barriers + (rank ^ 1)), taken_(rank == 0 ? 1 : 0) {}
-  __device__ static void init(Barrier* barriers) {
-    barrier_init(&barriers[0], 1);
-    barrier_init(&barriers[1], 1);
-    barrier_init_fence();
-  }
-  __device__ void take() { barrier_wait(mine_, taken_++ & 1); }  // that of rank 0 begins as if it had been passed
-  __device__ void pass() { barrier_arrive(others_); }
-
- private:
-  Barrier* mine_;
-  Barrier* others_;
-  unsigned taken_;
-};
-
 template <class Group>
 class StagedScan {
  public:
@@ -53,17 +26,14 @@ class StagedScan {
     barrier_init_fence();
   }
 
-  // Starts the copies of `part`. Thread 0 calls it, when all are done with the last part.
-  __device__ void start(const Row& part) const {
-    for (int batch = 0; batch < kBatches; ++batch) copy(part, batch);
-  }
+  // Starts the copies of `part`, unless the scan of the last one has. Thread 0 calls it, when all are done with that.
+  __device__ void start(const Row& part) { copy(part, Row{}, kBatches); }
 
   // Admits of the started part what the boundary's primary key and limit do, as long as k scores are not known to beat
-  // it; returns the number of candidates. buffer.scratch->count is 0, and a barrier has been since.
-  template <class Turn>
-  __device__ __forceinline__ int scan(const Group& group, const Row& part, const Boundary& boundary, int k,
-                                      Digits digits, const CandidateBuffer& buffer, Statistics* statistics,
-                                      Turn& turn) {
+  // it, and starts the copies of `next`; leaves the number of candidates in buffer.scratch->count. That is 0 before,
+  // and a barrier has been since. Ends with a barrier.
+  __device__ __forceinline__ void scan(const Group& group, const Row& part, const Row& next, const Boundary& boundary,
+                                       int k, Digits digits, const CandidateBuffer& buffer, Statistics* statistics) {
     const int capacity = buffer.capacity - kEdgeScores;
     int* const count = &buffer.scratch->count;
     std::uint32_t lowest = boundary.primary;
@@ -75,6 +45,7 @@ class StagedScan {
     };
     admit_edge(0, part.head);
     admit_edge(part.length - part.tail(), part.length);
+    if (group.thread == 0) copy(part, next, kBatches);
     if (part.head + part.tail() > 0) group.sync();  // they have no way back once the others have filled the buffer
     const int num_batches = batches_of(part);
     for (int batch = 0; batch < num_batches; ++batch) {
@@ -98,25 +69,11 @@ class StagedScan {
         admission = Admission::after(kth);
         mask = appended ? 0 : better(mask, composite_of, kth);
       }
-      if (group.thread == 0) {
-        if (batch == 0) turn.take();
-        if (batch + kBatches < num_batches) copy(part, batch + kBatches);
-        if (batch == max(0, num_batches - 1 - kBatches)) turn.pass();  // all copies are under way
-      }
+      if (group.thread == 0) copy(part, next, batch + 1 + kBatches);
     }
-    if (num_batches == 0) {
-      if (group.thread == 0) skip(turn);
-      group.sync();
-    }
+    if (num_batches == 0) group.sync();
     passed_ += num_batches;
-    return *count;
-  }
-
-  // For a row that is not scanned.
-  template <class Turn>
-  __device__ static void skip(Turn& turn) {
-    turn.take();
-    turn.pass();
+    started_ -= num_batches;
   }
 
  private:
@@ -141,12 +98,22 @@ class StagedScan {
     return j4 * Group::kSize + 4 * (group.thread ^ j4) + (i & 3);
   }
 
-  __device__ void copy(const Row& part, int batch) const {
-    if (batch >= batches_of(part)) return;
+  // Starts copies until `batches` of `part` and then of `next` have been.
+  __device__ void copy(const Row& part, const Row& next, int batches) {
+    const int parts = batches_of(part);
+    for (const int end = min(batches, parts + batches_of(next)); started_ < end; ++started_) {
+      if (started_ < parts) {
+        copy_batch(part, started_, slot(started_));
+      } else {
+        copy_batch(next, started_ - parts, slot(started_));
+      }
+    }
+  }
+  __device__ void copy_batch(const Row& part, int batch, int slot) const {
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {  // all of a batch's barriers pass a phase, whatever there is to copy
       const int begin = batch * kBatchQuads + i * kStageQuads;
-      const int stage = slot(batch) * kBatch + i;
+      const int stage = slot * kBatch + i;
       const auto bytes = static_cast<std::uint32_t>(max(0, min(kStageQuads, part.quads - begin)) * sizeof(float4));
       barrier_arrive_expect(&full_[stage], bytes);
       if (bytes > 0) bulk_copy(stages_ + stage * kStageQuads, part.quad(begin), bytes, &full_[stage]);
@@ -205,6 +172,7 @@ class StagedScan {
   float4* stages_;
   Barrier* full_;
   unsigned passed_ = 0;  // batches of all parts before
+  int started_ = 0;      // batches whose copies have been, of this part and the next; known to thread 0
 };
 
 #endif

@@ -100,7 +100,7 @@ void expect_sound_gpu_plan(const Plan& plan, const Problem& p, const DeviceInfo&
     ASSERT_GE(device.compute_capability, 90);
     ASSERT_GE(plan.candidate_capacity, p.k + kernels::kMinStagedRoom + gathered);
     ASSERT_EQ(plan.shared_bytes, plan.rows_under_way == 2
-                                     ? kernels::paired_shared_bytes(plan.candidate_capacity)
+                                     ? kernels::overlapped_shared_bytes(plan.candidate_capacity)
                                      : kernels::staged_shared_bytes(plan.candidate_capacity, plan.block));
     ASSERT_TRUE(plan.rows_under_way == 1 || (plan.rows_under_way == 2 && plan.kernel == Kernel::kPersistent));
   } else {
