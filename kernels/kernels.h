@@ -63,6 +63,7 @@ constexpr std::int64_t staged_shared_bytes(std::int64_t candidate_capacity, std:
 // their own, both rows their candidates.
 inline constexpr std::int32_t kScanners = 512;
 inline constexpr std::int32_t kSelectors = 256;
+inline constexpr std::int32_t kOverlappedBlock = kScanners + kSelectors;
 inline constexpr std::int64_t kOverlappedStateBytes = 256;  // barriers, and what the two tell each other
 constexpr std::int64_t overlapped_shared_bytes(std::int64_t candidate_capacity) {
   return kStagedStages * staged_stage_bytes(kScanners) + kOverlappedStateBytes + 2 * shared_bytes(candidate_capacity);

@@ -30,18 +30,18 @@ __global__ void __launch_bounds__(kPersistentBlock, 1)
 
 // Two rows under way: one is scanned, the other refined and the next proposed for.
 template <View kView>
-__global__ void __launch_bounds__(kScanners + kSelectors, 1)
+__global__ void __launch_bounds__(kOverlappedBlock, 1)
     overlapped_kernel(const __grid_constant__ detail::Operands operands, const __grid_constant__ Policy policy,
                       const __grid_constant__ detail::GroupView full, const int capacity) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   const auto thread = static_cast<int>(threadIdx.x);
   const detail::OverlappedMemory memory(detail::shared_memory(), capacity);
   if (thread == 0) memory.init();
-  detail::named_barrier_sync<0, kScanners + kSelectors>();
+  detail::named_barrier_sync<0, kOverlappedBlock>();
   detail::wait_for_kernel_in_front();
   const detail::Share share{blockIdx.x, gridDim.x};
   if (thread < kScanners) {
-    detail::scan_overlapped({thread, 0}, memory, operands, policy, share);
+    detail::scan_overlapped({thread, 0}, memory, operands.k, policy.digits, operands.statistics);
   } else {
     detail::select_overlapped<kView>({thread - kScanners, 1}, memory, operands, policy, full, share);
   }

@@ -130,7 +130,7 @@ bool overlap(const Request& request, Proposal* proposal) {
   const auto capacity = static_cast<std::int32_t>(room / (2 * kernels::kCandidateBytes)) & ~1;
   const std::int32_t k = request.problem.k;
   if (capacity < k + std::max(kernels::kMinStagedRoom, k)) return false;
-  proposal->block = kernels::kScanners + kernels::kSelectors;
+  proposal->block = kernels::kOverlappedBlock;
   proposal->rows_under_way = 2;
   proposal->candidate_capacity = capacity;
   proposal->shared_bytes = kernels::overlapped_shared_bytes(capacity);

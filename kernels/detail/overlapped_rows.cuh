@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows of a CTA whose threads have two roles: the scanners read one row after the other, while the selectors refine the
-// row before and propose for the one after. So memory is never idle between a CTA's first proposal and its last scan.
+// Rows of a CTA whose threads have two roles: the scanners admit candidates of one row after the other, and meanwhile
+// the selectors refine the row before and propose for the one after. So memory is never idle between a CTA's first
+// proposal and its last scan.
 
 #ifndef HPCTOPK_KERNELS_DETAIL_OVERLAPPED_ROWS_CUH_
 #define HPCTOPK_KERNELS_DETAIL_OVERLAPPED_ROWS_CUH_
@@ -22,6 +23,7 @@ using Selectors = Group<kernels::kSelectors, true>;
 
 // A row on its way between the two roles: the selectors propose its boundary, the scanners fill its candidates.
 struct RowInFlight {
+  Row row;  // without scores: there are no more
   Boundary boundary;
   int count;  // candidates
 };
@@ -29,36 +31,40 @@ struct RowInFlight {
 // The shared memory of a CTA. Rows use the two places in turn.
 struct OverlappedMemory {
   static constexpr int kRows = 2;
-  static constexpr std::int64_t kStages = kernels::kStagedStages * kernels::staged_stage_bytes(kernels::kScanners);
+  static constexpr std::int64_t kStageBytes = kernels::kStagedStages * kernels::staged_stage_bytes(kernels::kScanners);
 
-  unsigned char* stages;
-  Barrier* full;        // [kStagedStages]
-  Barrier* proposed;    // [kRows], and then the place's candidates are free
+  Stages<Scanners> stages;
+  Barrier* known;       // [kRows] the row
+  Barrier* proposed;    // [kRows] its boundary, and that the place's candidates are free
   Barrier* scanned;     // [kRows]
   RowInFlight* rows;    // [kRows]
   unsigned char* rest;  // a histogram and a scratch for either role, then the candidates
   int capacity;         // of a row's candidates
 
-  __device__ OverlappedMemory(unsigned char* shared, int capacity) : stages(shared), capacity(capacity) {
-    static_assert((kernels::kStagedStages + 2 * kRows) * sizeof(Barrier) + kRows * sizeof(RowInFlight) <=
+  __device__ OverlappedMemory(unsigned char* shared, int capacity) : capacity(capacity) {
+    static_assert((kernels::kStagedStages + 3 * kRows) * sizeof(Barrier) + kRows * sizeof(RowInFlight) <=
                   kernels::kOverlappedStateBytes);
-    full = reinterpret_cast<Barrier*>(shared + kStages);
-    proposed = full + kernels::kStagedStages;
+    stages = {reinterpret_cast<float4*>(shared), reinterpret_cast<Barrier*>(shared + kStageBytes)};
+    known = stages.full + kernels::kStagedStages;
+    proposed = known + kRows;
     scanned = proposed + kRows;
     rows = reinterpret_cast<RowInFlight*>(scanned + kRows);
-    rest = shared + kStages + kernels::kOverlappedStateBytes;
+    rest = shared + kStageBytes + kernels::kOverlappedStateBytes;
   }
+  // By one thread.
   __device__ void init() const {
     for (int i = 0; i < kRows; ++i) {
+      barrier_init(&known[i], 1);
       barrier_init(&proposed[i], 1);
       barrier_init(&scanned[i], 1);
     }
+    buffer(0, 0).scratch->count = 0;
+    stages.init();
   }
   // What a role works with on the row at `place`.
-  __device__ CandidateBuffer buffer(int role, int place) const {
+  __device__ __forceinline__ CandidateBuffer buffer(int role, int place) const {
     CandidateBuffer buffer = buffer_at(rest + role * kernels::shared_bytes(0), capacity);
-    buffer.candidates = reinterpret_cast<std::uint64_t*>(rest + 2 * kernels::shared_bytes(0)) +
-                        static_cast<std::int64_t>(place) * capacity;
+    buffer.candidates = reinterpret_cast<std::uint64_t*>(rest + 2 * kernels::shared_bytes(0)) + place * capacity;
     return buffer;
   }
 };
@@ -92,35 +98,56 @@ class LongRows {
   Row row_{};
 };
 
-__device__ __forceinline__ void scan_overlapped(const Scanners& group, const OverlappedMemory& memory,
-                                                const Operands& operands, const Policy& policy, Share share) {
-  StagedScan<Scanners> scan(memory.stages, memory.full);
-  CandidateBuffer buffer = memory.buffer(0, 0);
-  int* const count = &buffer.scratch->count;
-  if (group.thread == 0) {
-    scan.init();
-    *count = 0;
+// Brings row after row to the stages, as far ahead of the scan as there is room and rows are known. One thread's.
+class Copies {
+ public:
+  __device__ explicit Copies(const OverlappedMemory& memory) : memory_(memory) {}
+
+  // Starts what is known of the first `end` batches.
+  __device__ __forceinline__ void start(unsigned end) {
+    while (started_ < end) {
+      const int place = static_cast<int>(turn_ % OverlappedMemory::kRows);
+      if (!barrier_try_wait(&memory_.known[place], turn_ / OverlappedMemory::kRows & 1)) return;
+      const Row& row = memory_.rows[place].row;
+      if (row.length == 0) return;
+      const int num_batches = memory_.stages.batches_of(row);
+      if (batch_ < num_batches) memory_.stages.copy(row, batch_++, started_++);
+      if (batch_ < num_batches) continue;
+      batch_ = 0;
+      ++turn_;
+    }
   }
-  const auto skip = [](std::int64_t, const Row&) {};
-  LongRows rows(operands, share);
-  bool more = rows.next(skip);
-  Row row = rows.row();
-  if (group.thread == 0) scan.start(row);
-  for (unsigned turn = 0; more; ++turn) {
+
+ private:
+  const OverlappedMemory& memory_;
+  unsigned started_ = 0;
+  unsigned turn_ = 0;
+  int batch_ = 0;
+};
+
+__device__ __forceinline__ void scan_overlapped(const Scanners& group, const OverlappedMemory& memory, int k,
+                                                Digits digits, Statistics* statistics) {
+  StagedScan<Scanners> scan(memory.stages);
+  Copies copies(memory);
+  unsigned free_batches = Stages<Scanners>::kBatches;  // how many may have been started; known to thread 0
+  for (unsigned turn = 0;; ++turn) {
     const int place = static_cast<int>(turn % OverlappedMemory::kRows);
-    more = rows.next(skip);
-    const Row next = rows.row();
-    group.sync();  // the last row's count has been reset, and the stages' barriers initialised
-    barrier_wait(&memory.proposed[place], turn / OverlappedMemory::kRows & 1);
-    const RowInFlight& in_flight = memory.rows[place];
-    buffer = memory.buffer(0, place);
-    scan.scan(group, row, next, in_flight.boundary, operands.k, policy.digits, buffer, operands.statistics);
+    RowInFlight& in_flight = memory.rows[place];
     if (group.thread == 0) {
-      memory.rows[place].count = *count;
-      *count = 0;
+      barrier_wait(&memory.known[place], turn / OverlappedMemory::kRows & 1);
+      copies.start(free_batches);
+    }
+    barrier_wait(&memory.proposed[place], turn / OverlappedMemory::kRows & 1);
+    if (in_flight.row.length == 0) return;
+    group.sync();  // the last row's count has been reset
+    const CandidateBuffer buffer = memory.buffer(0, place);
+    scan.scan(group, in_flight.row, in_flight.boundary, k, digits, buffer, statistics,
+              [&](int) { copies.start(++free_batches); });
+    if (group.thread == 0) {
+      in_flight.count = buffer.scratch->count;
+      buffer.scratch->count = 0;
       barrier_arrive(&memory.scanned[place]);
     }
-    row = next;
   }
 }
 
@@ -165,19 +192,26 @@ __device__ __forceinline__ void select_overlapped(const Selectors& group, const 
   bool more = rows.next(write_short);
   const auto propose_next = [&](unsigned turn) {
     const int place = static_cast<int>(turn % OverlappedMemory::kRows);
-    const Boundary boundary =
-        propose_overlapped<kView>(group, rows.index(), rows.row(), full, policy, operands, memory.buffer(1, place));
+    if (group.thread == 0) {
+      memory.rows[place].row = rows.row();
+      barrier_arrive(&memory.known[place]);
+    }
+    Boundary boundary;
+    if (more) {
+      boundary =
+          propose_overlapped<kView>(group, rows.index(), rows.row(), full, policy, operands, memory.buffer(1, place));
+    }
     if (group.thread != 0) return;
     memory.rows[place].boundary = boundary;
     barrier_arrive(&memory.proposed[place]);
   };
-  if (more) propose_next(0);
+  propose_next(0);
   for (unsigned turn = 0; more; ++turn) {
     const int place = static_cast<int>(turn % OverlappedMemory::kRows);
     const std::int64_t index = rows.index();
     const Row row = rows.row();
     more = rows.next(write_short);
-    if (more) propose_next(turn + 1);
+    propose_next(turn + 1);
     barrier_wait(&memory.scanned[place], turn / OverlappedMemory::kRows & 1);
     const Boundary boundary = memory.rows[place].boundary;
     const int count = memory.rows[place].count;

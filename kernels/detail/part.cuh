@@ -52,21 +52,24 @@ struct PartCta {
   __device__ PartCta(const Group& group, unsigned char* shared, int capacity, int k, int arrivals)
       : shared(shared),
         buffer(part_buffer<Group>(shared, capacity)),
-        scan(shared, reinterpret_cast<Barrier*>(shared + kStages)),
+        scan(stages_at(shared)),
         meeting{buffer.candidates + buffer.capacity,
                 reinterpret_cast<Barrier*>(shared + kStages) + kernels::kStagedStages},
         best(best_stage(shared, k)) {
     if (group.thread != 0) return;  // the others come to the barriers after start()
     barrier_init(meeting.arrived, arrivals);
-    scan.init();
+    stages_at(shared).init();
+  }
+
+  __device__ static Stages<Group> stages_at(unsigned char* shared) {
+    return {reinterpret_cast<float4*>(shared), reinterpret_cast<Barrier*>(shared + kStages)};
   }
 
   // Starts `part` of row `index` on its way and proposes the row's boundary meanwhile; `full` is the view of a row that
   // is as long as the matrix is wide. Ends with a barrier.
   template <View kView>
   __device__ __forceinline__ Boundary start(const Group& group, std::int64_t index, const Row& row, const Row& part,
-                                            const GroupView& full, const Policy& policy,
-                                            const Operands& operands) {
+                                            const GroupView& full, const Policy& policy, const Operands& operands) {
     const int k = operands.k;
     Scratch* const scratch = buffer.scratch;
     const auto start_part = [&] {

@@ -68,8 +68,7 @@ __device__ __forceinline__ void select_staged_rows(const Group& group, PartCta<G
     owner.begin(group, buffer.scratch);
     const Row part = owner.part(row);
     const Boundary boundary = cta.template start<kView>(group, index, row, part, full, policy, operands);
-    cta.scan.scan(group, part, Row{}, boundary, k, policy.digits, buffer, operands.statistics);
-    const int count = buffer.scratch->count;
+    const int count = cta.scan.scan(group, part, boundary, k, policy.digits, buffer, operands.statistics);
     const int total = owner.meet(group, buffer.scratch, buffer.candidates, count, cta.meeting, k);
     if (total < k || !fits_registers(total, k, policy)) {
       owner.part_company();

@@ -16,24 +16,68 @@ namespace hpctopk::detail {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
+// The stages that the threads of a group scan. A batch of stages is what they scan between two barriers.
+template <class Group>
+struct Stages {
+  static constexpr int kCount = kernels::kStagedStages;
+  static constexpr int kQuads = static_cast<int>(kernels::staged_stage_bytes(Group::kSize) / sizeof(float4));
+  static constexpr int kBatch = 2;
+  static constexpr int kBatches = kCount / kBatch;
+  static constexpr int kBatchQuads = kBatch * kQuads;
+  static_assert(kCount % kBatch == 0);
+
+  float4* quads;
+  Barrier* full;  // [kCount]
+
+  // By one thread.
+  __device__ void init() const {
+    for (int i = 0; i < kCount; ++i) barrier_init(&full[i], 1);
+    barrier_init_fence();
+  }
+  __device__ static int batches_of(const Row& part) { return (part.quads + kBatchQuads - 1) / kBatchQuads; }
+
+  // Starts the copies of a batch, which is the `sequence`-th of all parts.
+  __device__ __forceinline__ void copy(const Row& part, int batch, unsigned sequence) const {
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {  // all of a batch's barriers pass a phase, whatever there is to copy
+      const int begin = batch * kBatchQuads + i * kQuads;
+      const int stage = static_cast<int>(sequence % kBatches) * kBatch + i;
+      const auto bytes = static_cast<std::uint32_t>(max(0, min(kQuads, part.quads - begin)) * sizeof(float4));
+      barrier_arrive_expect(&full[stage], bytes);
+      if (bytes > 0) bulk_copy(quads + stage * kQuads, part.quad(begin), bytes, &full[stage]);
+    }
+  }
+};
+
 template <class Group>
 class StagedScan {
  public:
-  // `shared` holds the stages, `full` a barrier for each. One thread initialises the barriers.
-  __device__ StagedScan(void* shared, Barrier* full) : stages_(static_cast<float4*>(shared)), full_(full) {}
-  __device__ void init() const {
-    for (int i = 0; i < kStages; ++i) barrier_init(&full_[i], 1);
-    barrier_init_fence();
+  __device__ explicit StagedScan(const Stages<Group>& stages) : stages_(stages) {}
+
+  // Starts the copies of `part`. Thread 0 calls it, when all are done with the last part.
+  __device__ void start(const Row& part) const {
+    for (int batch = 0; batch < min(kBatches, stages_.batches_of(part)); ++batch) {
+      stages_.copy(part, batch, passed_ + batch);
+    }
+  }
+  // scan() of a part that has been started.
+  __device__ __forceinline__ int scan(const Group& group, const Row& part, const Boundary& boundary, int k,
+                                      Digits digits, const CandidateBuffer& buffer, Statistics* statistics) {
+    scan(group, part, boundary, k, digits, buffer, statistics, [&](int batch) {
+      if (batch + kBatches < stages_.batches_of(part)) {
+        stages_.copy(part, batch + kBatches, passed_ + batch + kBatches);
+      }
+    });
+    return buffer.scratch->count;
   }
 
-  // Starts the copies of `part`, unless the scan of the last one has. Thread 0 calls it, when all are done with that.
-  __device__ void start(const Row& part) { copy(part, Row{}, kBatches); }
-
-  // Admits of the started part what the boundary's primary key and limit do, as long as k scores are not known to beat
-  // it, and starts the copies of `next`; leaves the number of candidates in buffer.scratch->count. That is 0 before,
-  // and a barrier has been since. Ends with a barrier.
-  __device__ __forceinline__ void scan(const Group& group, const Row& part, const Row& next, const Boundary& boundary,
-                                       int k, Digits digits, const CandidateBuffer& buffer, Statistics* statistics) {
+  // Admits of `part`, whose copies come, what the boundary's primary key and limit do, as long as k scores are not
+  // known to beat it; leaves the number of candidates in buffer.scratch->count. That is 0 before, and a barrier has
+  // been since. Thread 0 calls free(batch) once all are done with a batch. Ends with a barrier.
+  template <class Free>
+  __device__ __forceinline__ void scan(const Group& group, const Row& part, const Boundary& boundary, int k,
+                                       Digits digits, const CandidateBuffer& buffer, Statistics* statistics,
+                                       const Free& free) {
     const int capacity = buffer.capacity - kEdgeScores;
     int* const count = &buffer.scratch->count;
     std::uint32_t lowest = boundary.primary;
@@ -45,11 +89,11 @@ class StagedScan {
     };
     admit_edge(0, part.head);
     admit_edge(part.length - part.tail(), part.length);
-    if (group.thread == 0) copy(part, next, kBatches);
     if (part.head + part.tail() > 0) group.sync();  // they have no way back once the others have filled the buffer
-    const int num_batches = batches_of(part);
+    const int num_batches = stages_.batches_of(part);
     for (int batch = 0; batch < num_batches; ++batch) {
-      const float* const scores = reinterpret_cast<const float*>(stages_ + slot(batch) * kBatchQuads);
+      const float4* const quads = stages_.quads + slot(batch) * kBatchQuads;
+      const auto* const scores = reinterpret_cast<const float*>(quads);
       const int first = part.offset + part.head + 4 * batch * kBatchQuads;
       const auto composite_of = [&](int i) {
         const int at = score_of(group, i);
@@ -69,25 +113,21 @@ class StagedScan {
         admission = Admission::after(kth);
         mask = appended ? 0 : better(mask, composite_of, kth);
       }
-      if (group.thread == 0) copy(part, next, batch + 1 + kBatches);
+      if (group.thread == 0) free(batch);
     }
     if (num_batches == 0) group.sync();
     passed_ += num_batches;
-    started_ -= num_batches;
   }
 
  private:
-  // A batch is what is scanned between two barriers of the group.
-  static constexpr int kBatch = 2;  // stages
-  static constexpr int kStages = kernels::kStagedStages;
-  static constexpr int kBatches = kStages / kBatch;
-  static constexpr int kStageQuads = static_cast<int>(kernels::staged_stage_bytes(Group::kSize) / sizeof(float4));
-  static constexpr int kBatchQuads = kBatch * kStageQuads;
+  static constexpr int kBatches = Stages<Group>::kBatches;
+  static constexpr int kBatch = Stages<Group>::kBatch;
+  static constexpr int kStageQuads = Stages<Group>::kQuads;
+  static constexpr int kBatchQuads = Stages<Group>::kBatchQuads;
   static constexpr int kQuads = kStageQuads / Group::kSize;  // of a thread in a stage
-  static_assert(kQuads * Group::kSize == kStageQuads && 4 * kQuads * kBatch == 32 && kStages % kBatch == 0);
+  static_assert(kQuads * Group::kSize == kStageQuads && 4 * kQuads * kBatch == 32);
 
-  __device__ static int batches_of(const Row& part) { return (part.quads + kBatchQuads - 1) / kBatchQuads; }
-  __device__ int slot(int batch) const { return static_cast<int>(passed_ + batch) % kBatches; }
+  __device__ int slot(int batch) const { return static_cast<int>((passed_ + batch) % kBatches); }
 
   // A thread's j-th quad of a batch. Its quads lie at different places in their groups of 32, so that no period of the
   // row gives one lane all that is admitted, and the quads of a warp are still neighbours.
@@ -98,39 +138,17 @@ class StagedScan {
     return j4 * Group::kSize + 4 * (group.thread ^ j4) + (i & 3);
   }
 
-  // Starts copies until `batches` of `part` and then of `next` have been.
-  __device__ void copy(const Row& part, const Row& next, int batches) {
-    const int parts = batches_of(part);
-    for (const int end = min(batches, parts + batches_of(next)); started_ < end; ++started_) {
-      if (started_ < parts) {
-        copy_batch(part, started_, slot(started_));
-      } else {
-        copy_batch(next, started_ - parts, slot(started_));
-      }
-    }
-  }
-  __device__ void copy_batch(const Row& part, int batch, int slot) const {
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i) {  // all of a batch's barriers pass a phase, whatever there is to copy
-      const int begin = batch * kBatchQuads + i * kStageQuads;
-      const int stage = slot * kBatch + i;
-      const auto bytes = static_cast<std::uint32_t>(max(0, min(kStageQuads, part.quads - begin)) * sizeof(float4));
-      barrier_arrive_expect(&full_[stage], bytes);
-      if (bytes > 0) bulk_copy(stages_ + stage * kStageQuads, part.quad(begin), bytes, &full_[stage]);
-    }
-  }
-
   // The bits of a thread's scores that are admitted in a batch, which has `left` quads or more and begins at `first`.
   __device__ __forceinline__ unsigned scan_batch(const Group& group, int batch, int left, int first,
                                                  const Admission& admission) const {
-    const float4* const quads = stages_ + slot(batch) * kBatchQuads;
+    const float4* const quads = stages_.quads + slot(batch) * kBatchQuads;
     const bool mixed = admission.mixed(first, first + 4 * kBatchQuads);
     const bool none = admission.closed && !admission.before(first);
     const float floor = admission.floor_at(first);
     unsigned mask = 0;
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      barrier_wait(&full_[slot(batch) * kBatch + i], (passed_ + batch) / kBatches & 1);
+      barrier_wait(&stages_.full[slot(batch) * kBatch + i], (passed_ + batch) / kBatches & 1);
       if (left <= i * kStageQuads || mixed || none) continue;
       float4 scores[kQuads];
 #pragma unroll
@@ -169,10 +187,8 @@ class StagedScan {
     return kept;
   }
 
-  float4* stages_;
-  Barrier* full_;
+  Stages<Group> stages_;
   unsigned passed_ = 0;  // batches of all parts before
-  int started_ = 0;      // batches whose copies have been, of this part and the next; known to thread 0
 };
 
 #endif
