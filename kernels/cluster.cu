@@ -22,8 +22,7 @@ __global__ void __launch_bounds__(kClusterBlock, 1)
   const int log_size = __popc(__clusterSizeInBlocks() - 1);  // of a power of two
   const detail::Cluster owner(log_size);
   if constexpr (kStaged) {
-    detail::PartCta cta(group, detail::shared_memory(), capacity - gathered_capacity(operands.k), operands.k,
-                        owner.arrivals());
+    detail::PartCta cta(group, detail::shared_memory(), capacity - gathered_capacity(operands.k), owner.arrivals());
     const detail::Share share{blockIdx.x >> log_size, gridDim.x >> log_size};
     detail::select_staged_rows<kView>(group, cta, owner, share, operands, policy, full, capacity);
   } else {

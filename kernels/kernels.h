@@ -45,8 +45,7 @@ inline constexpr std::int32_t kClusterBlock = 512;  // threads; one CTA an SM
 inline constexpr std::int32_t kMaxParts = 128;      // of a row
 inline constexpr std::int32_t kMaxClusterSize = 16;
 
-// A group that scans one row, or a part of one, out of bulk copies: the stages, the barriers, then as in
-// shared_bytes(). A group is a CTA or, where a CTA has two rows under way, half of one.
+// A CTA that scans one row, or a part of one, out of bulk copies: the stages, the barriers, then as in shared_bytes().
 inline constexpr std::int32_t kStagedStages = 4;
 inline constexpr std::int64_t kStagedStateBytes = 128;  // barriers
 constexpr std::int64_t staged_stage_bytes(std::int32_t threads) { return std::int64_t{64} * threads; }
@@ -56,17 +55,11 @@ inline constexpr std::int32_t kMaxStagedRoom = 2048;
 // Candidates of the other members of a cluster, and of all parts of a row, that the CTA that finishes takes at once.
 inline constexpr std::int32_t kMaxGathered = 7168;
 constexpr std::int32_t gathered_capacity(std::int32_t k) { return k <= 2048 ? kMaxGathered : 6144; }
+// Candidates in whose room the persistent mapping refines: a directly ranked bin and k columns.
+inline constexpr std::int32_t kRefiningTies = 256;
+constexpr std::int32_t refining_room(std::int32_t k) { return kRefiningTies + (k + 1) / 2; }
 constexpr std::int64_t staged_shared_bytes(std::int64_t candidate_capacity, std::int32_t threads) {
   return kStagedStages * staged_stage_bytes(threads) + kStagedStateBytes + shared_bytes(candidate_capacity);
-}
-// A CTA with two rows under way: some threads scan, others propose and refine. Both have a histogram and a scratch of
-// their own, both rows their candidates.
-inline constexpr std::int32_t kScanners = 512;
-inline constexpr std::int32_t kSelectors = 256;
-inline constexpr std::int32_t kOverlappedBlock = kScanners + kSelectors;
-inline constexpr std::int64_t kOverlappedStateBytes = 256;  // barriers, and what the two tell each other
-constexpr std::int64_t overlapped_shared_bytes(std::int64_t candidate_capacity) {
-  return kStagedStages * staged_stage_bytes(kScanners) + kOverlappedStateBytes + 2 * shared_bytes(candidate_capacity);
 }
 // The CTA that merges a row's lists: a buffer as shared_bytes() has it, or the lists at once.
 constexpr std::int64_t merge_shared_bytes(std::int64_t candidate_capacity, std::int32_t k) {

@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
   const int k = operands.k;
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   if constexpr (kStaged) {
-    detail::PartCta<Group> cta(group, detail::shared_memory(), capacity, k, 1);
+    detail::PartCta<Group> cta(group, detail::shared_memory(), capacity, 1);
     detail::wait_for_kernel_in_front();
     const std::int64_t units = detail::live_rows(operands) * lists.parts;
     for (std::int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
       if (row.length <= k) continue;
       const detail::Row part = row.part(static_cast<int>(unit & (lists.parts - 1)), lists.log_parts);
       const detail::Boundary boundary =
-          cta.template start<kView>(group, unit >> lists.log_parts, row, part, full, policy, operands);
+          cta.template start<kView>(group, unit >> lists.log_parts, row, part, false, full, policy, operands);
       const int count = cta.scan.scan(group, part, boundary, k, policy.digits, cta.buffer, operands.statistics);
       finish_unit(group, cta.buffer, count, row, k, policy.digits, boundary, lists, unit);
     }

@@ -33,9 +33,6 @@ inline constexpr TurnCost kLoadsPaired{16, 0.325};
 // Persistent on bulk copies: 8.5, 10.5 and 18 us at 1 x 16K, 32K and 128K; with all SMs at work 24 us a row at 512 x
 // 128K and 129 at 512 x 1M, where memory is the limit.
 inline constexpr TurnCost kStagedRow{7.7, 0.082};
-// The same where the proposal and the refinement of all rows but one are hidden.
-inline constexpr TurnCost kOverlappedRow{1, 0.1};
-inline constexpr double kOverlappedOnceUs = 9;
 // Cluster on bulk copies: 11.5, 10.4 and 10.3 us at 1 x 128K on 4, 8 and 16 CTAs; 16 at 1 x 1M on 16.
 inline constexpr TurnCost kClusterPart{7.6, 0.082};
 // A CTA more in the cluster adds its arrival.

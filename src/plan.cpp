@@ -31,8 +31,7 @@ struct Request {
   Problem problem;  // row_stride resolved
   DeviceInfo device;
   Policy policy;
-  std::int32_t ctas_per_row;    // asked for; 0: the planner's choice
-  std::int32_t rows_under_way;  // likewise
+  std::int32_t ctas_per_row;  // asked for; 0: the planner's choice
 };
 
 // A mapping's answer: the fields of a plan that it decides.
@@ -46,7 +45,6 @@ struct Proposal {
   std::int64_t shared_bytes = 0;
   std::int64_t workspace_bytes = 0;
   std::int32_t stages = 0;
-  std::int32_t rows_under_way = 1;
   std::int32_t ctas_per_row = 1;
   std::int32_t cluster_size = 1;
   View view = View::kNone;
@@ -108,55 +106,34 @@ Proposal one_cta_a_row(const Request& request, View view, std::int32_t block, st
 }
 
 // Fills in a CTA on bulk copies, where the policy wants it and the device has them and room: for k candidates and up to
-// `largest_room` more of its own, and for `gathered` of other CTAs.
-bool stage(const Request& request, std::int32_t largest_room, std::int32_t gathered, Proposal* proposal) {
+// `largest_room` more of its own, and for `beside` more, such as those of other CTAs.
+bool stage(const Request& request, std::int32_t largest_room, std::int32_t beside, Proposal* proposal) {
   if (request.policy.pipeline != Pipeline::kBulk || request.device.compute_capability < 90) return false;
   const std::int64_t room =
       request.device.shared_memory_per_block - kernels::staged_shared_bytes(0, kernels::kPersistentBlock);
-  const std::int64_t fits = room / kernels::kCandidateBytes - gathered;
+  const std::int64_t fits = room / kernels::kCandidateBytes - beside;
   const std::int32_t k = request.problem.k;
   if (fits < k + kernels::kMinStagedRoom) return false;
   proposal->feasible = true;
   proposal->stages = kernels::kStagedStages;
-  proposal->candidate_capacity = static_cast<std::int32_t>(std::min<std::int64_t>(fits, k + largest_room)) + gathered;
+  proposal->candidate_capacity = static_cast<std::int32_t>(std::min<std::int64_t>(fits, k + largest_room)) + beside;
   proposal->shared_bytes = kernels::staged_shared_bytes(proposal->candidate_capacity, kernels::kPersistentBlock);
   proposal->view = request.policy.sample.view;
   return true;
 }
 
-// Makes a staged proposal one of CTAs with two rows under way, where there is room for the candidates of both.
-bool overlap(const Request& request, Proposal* proposal) {
-  const std::int64_t room = request.device.shared_memory_per_block - kernels::overlapped_shared_bytes(0);
-  const auto capacity = static_cast<std::int32_t>(room / (2 * kernels::kCandidateBytes)) & ~1;
-  const std::int32_t k = request.problem.k;
-  if (capacity < k + std::max(kernels::kMinStagedRoom, k)) return false;
-  proposal->block = kernels::kOverlappedBlock;
-  proposal->rows_under_way = 2;
-  proposal->candidate_capacity = capacity;
-  proposal->shared_bytes = kernels::overlapped_shared_bytes(capacity);
-  return true;
-}
-
-// The persistent mapping on bulk copies, one CTA an SM. Of more rows than SMs it has two under way: what memory does
-// for the one hides the sample and the refinement of the other.
+// The persistent mapping on bulk copies, one CTA an SM.
 Proposal persistent_staged(const Request& request) {
   const DeviceInfo& device = request.device;
   const Problem& problem = request.problem;
   Proposal proposal;
-  if (!stage(request, kernels::kFullRound, 0, &proposal)) return proposal;
+  if (!stage(request, kernels::kFullRound, kernels::refining_room(problem.k), &proposal)) return proposal;
   proposal.block = kernels::kPersistentBlock;
   proposal.grid = static_cast<std::int32_t>(std::min<std::int64_t>(problem.num_rows, device.num_sms));
-  const auto columns = static_cast<double>(problem.num_columns);
-  set_cost(cost::launch_cost(device, cost::kStagedRow, problem.num_rows, columns, device.num_sms), &proposal, "row(s)");
-  Proposal overlapped = proposal;
-  if (request.rows_under_way == 1 || (problem.num_rows <= device.num_sms && request.rows_under_way == 0) ||
-      !overlap(request, &overlapped)) {
-    return proposal;
-  }
-  set_cost(cost::launch_cost(device, cost::kOverlappedRow, problem.num_rows, columns, device.num_sms), &overlapped,
-           "row(s)");
-  overlapped.cost_us += cost::kOverlappedOnceUs;
-  return request.rows_under_way == 2 || overlapped.cost_us < proposal.cost_us ? overlapped : proposal;
+  set_cost(cost::launch_cost(device, cost::kStagedRow, problem.num_rows, static_cast<double>(problem.num_columns),
+                             device.num_sms),
+           &proposal, "row(s)");
+  return proposal;
 }
 
 // The persistent mapping on vector loads. A second CTA on an SM hides the sample and the refinement of the first, which
@@ -345,8 +322,8 @@ Status make_plan(const Problem& problem, const DeviceInfo& device, const PlanOpt
     return Status::error(StatusCode::kInvalidArgument, "kernel = %d: must be between 0 and %d", kernel,
                          kNumKernels - 1);
   }
-  Request request{problem, device, options.policy != nullptr ? *options.policy : default_policy(), options.ctas_per_row,
-                  options.rows_under_way};
+  Request request{problem, device, options.policy != nullptr ? *options.policy : default_policy(),
+                  options.ctas_per_row};
   if (request.problem.row_stride == 0) request.problem.row_stride = problem.num_columns;
   for (const Status& status : {check_problem(problem), check_device(device), check_policy(request.policy)}) {
     if (!status.ok()) return status;
@@ -355,10 +332,6 @@ Status make_plan(const Problem& problem, const DeviceInfo& device, const PlanOpt
       parts != 0 && (parts < 2 || parts > kernels::kMaxParts || (parts & (parts - 1)) != 0)) {
     return Status::error(StatusCode::kInvalidArgument, "ctas_per_row = %d: must be 0 or a power of two from 2 to %d",
                          parts, kernels::kMaxParts);
-  }
-  if (options.rows_under_way < 0 || options.rows_under_way > 2) {
-    return Status::error(StatusCode::kInvalidArgument, "rows_under_way = %d: must be 0, 1 or 2",
-                         options.rows_under_way);
   }
 
   Plan result;
@@ -396,7 +369,6 @@ Status make_plan(const Problem& problem, const DeviceInfo& device, const PlanOpt
   result.cluster_size = chosen.cluster_size;
   result.programmatic_dependence = device.compute_capability >= 90;
   result.stages = chosen.stages;
-  result.rows_under_way = chosen.rows_under_way;
   result.candidate_capacity = chosen.candidate_capacity;
   result.shared_bytes = chosen.shared_bytes;
   result.shared_limit = device.shared_memory_per_block;

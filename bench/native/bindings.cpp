@@ -80,7 +80,7 @@ class Selection {
  public:
   Selection(std::int64_t num_rows, std::int64_t num_columns, std::int64_t row_stride, std::int32_t k,
             const std::string& kernel, const std::string& policy, const py::dict& changes, std::int32_t ctas_per_row,
-            std::int32_t rows_under_way, int device) {
+            int device) {
     hpctopk::Problem problem;
     problem.num_rows = num_rows;
     problem.num_columns = num_columns;
@@ -93,7 +93,6 @@ class Selection {
     require(hpctopk::parse_kernel(kernel.c_str(), &options.kernel));
     options.policy = &wanted;
     options.ctas_per_row = ctas_per_row;
-    options.rows_under_way = rows_under_way;
     require(hpctopk::make_plan(problem, info, options, &plan_));
   }
 
@@ -119,8 +118,8 @@ class Selection {
     return py::dict(py::arg("kernel") = hpctopk::to_string(plan_.kernel), py::arg("grid") = plan_.grid,
                     py::arg("block") = plan_.block, py::arg("ctas_per_row") = plan_.ctas_per_row,
                     py::arg("cluster_size") = plan_.cluster_size, py::arg("stages") = plan_.stages,
-                    py::arg("rows_under_way") = plan_.rows_under_way, py::arg("shared_bytes") = plan_.shared_bytes,
-                    py::arg("workspace_bytes") = workspace_bytes(), py::arg("cost_us") = cost_us);
+                    py::arg("shared_bytes") = plan_.shared_bytes, py::arg("workspace_bytes") = workspace_bytes(),
+                    py::arg("cost_us") = cost_us);
   }
 
  private:
@@ -201,10 +200,10 @@ PYBIND11_MODULE(_bench, module) {
   module.doc() = "What `hpc bench` runs on the GPU: see bench/README.md.";
   py::class_<Selection>(module, "Selection")
       .def(py::init<std::int64_t, std::int64_t, std::int64_t, std::int32_t, const std::string&, const std::string&,
-                    const py::dict&, std::int32_t, std::int32_t, int>(),
+                    const py::dict&, std::int32_t, int>(),
            py::arg("num_rows"), py::arg("num_columns"), py::arg("row_stride"), py::arg("k"), py::kw_only(),
            py::arg("kernel"), py::arg("policy"), py::arg("changes") = py::dict(), py::arg("ctas_per_row"),
-           py::arg("rows_under_way") = 0, py::arg("device"))
+           py::arg("device"))
       .def("launch", &Selection::launch, py::kw_only(), py::arg("scores"), py::arg("lengths"), py::arg("out"),
            py::arg("workspace"), py::arg("workspace_bytes"), py::arg("statistics"), py::arg("stream"))
       .def_property_readonly("workspace_bytes", &Selection::workspace_bytes)

@@ -7,8 +7,8 @@
 //   (>= num_columns), and the base needs only the 4-byte alignment of a float. Row r holds valid scores in the window
 //   [start, start + length): `lengths[r]` is clamped to [0, num_columns - start] where the row is read, `row_starts[r]`
 //   is clamped to [0, num_columns] and is 0 when absent. Rows of the output at and past `num_rows[0]`, when given, are
-//   not touched. Scores outside of a window, and of rows at and past `num_rows[0]`, may be read, but are never used: all
-//   num_columns of all num_rows rows have to be readable memory.
+//   not touched. Scores outside of a window, and of rows at and past `num_rows[0]`, may be read, but are never used:
+//   all num_columns of all num_rows rows have to be readable memory.
 //
 //   The result of row r is the set of columns that hold its k largest scores, as k int32 in no particular order. A row
 //   with length <= k gets start, start + 1, ..., start + length - 1 and then -1.
@@ -169,10 +169,9 @@ HPCTOPK_API Policy default_policy() noexcept;
 HPCTOPK_API Policy paper_policy() noexcept;
 
 struct PlanOptions {
-  Kernel kernel = Kernel::kAuto;    // anything else forces that kernel, or is refused with the reason
-  const Policy* policy = nullptr;   // null: default_policy()
-  std::int32_t ctas_per_row = 0;    // kv_split, cluster: CTAs that share a row; 0: the planner's choice
-  std::int32_t rows_under_way = 0;  // persistent, bulk copies: 1 or 2 rows in a CTA; 0: the planner's choice
+  Kernel kernel = Kernel::kAuto;   // anything else forces that kernel, or is refused with the reason
+  const Policy* policy = nullptr;  // null: default_policy()
+  std::int32_t ctas_per_row = 0;   // kv_split, cluster: CTAs that share a row; 0: the planner's choice
 };
 
 // One mapping the planner looked at.
@@ -196,8 +195,7 @@ struct Plan {
   std::int32_t cluster_size = 1;         // CTAs of a cluster
   bool programmatic_dependence = false;  // the device can begin a kernel before the one in front of it has ended
   std::int32_t stages = 0;               // that a CTA's bulk copies fill; 0: vector loads
-  std::int32_t rows_under_way = 1;       // that a CTA has, each in a part of its threads
-  std::int32_t candidate_capacity = 0;   // (key, index) pairs a row under way can hold
+  std::int32_t candidate_capacity = 0;   // (key, index) pairs a CTA can hold
   std::int64_t shared_bytes = 0;         // dynamic shared memory of a CTA
   std::int64_t shared_limit = 0;         // and what the device grants one at most
   std::int64_t workspace_bytes = 0;

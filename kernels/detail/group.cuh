@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The threads that carry out a phase: a whole CTA, or the warps of one with a named barrier of their own.
+// The threads that carry out a phase: a whole CTA.
 
 #ifndef HPCTOPK_KERNELS_DETAIL_GROUP_CUH_
 #define HPCTOPK_KERNELS_DETAIL_GROUP_CUH_
@@ -14,34 +14,20 @@ namespace hpctopk::detail {
 inline constexpr int kWarpSize = 32;
 inline constexpr unsigned kFullWarp = 0xFFFFFFFFU;
 
-// kPart: one of several groups of a CTA, by its `rank`.
-template <int kThreads, bool kPart = false>
+template <int kThreads>
 struct Group {
   static_assert(kThreads % kWarpSize == 0 && kThreads <= 1024);
   static constexpr int kSize = kThreads;
   static constexpr int kWarps = kThreads / kWarpSize;
 
   int thread;  // 0..kThreads-1
-  int rank = 0;
 
   // Unsigned division by a power of two is one instruction.
   __device__ int lane() const { return static_cast<int>(static_cast<unsigned>(thread) % kWarpSize); }
   __device__ int warp() const { return static_cast<int>(static_cast<unsigned>(thread) / kWarpSize); }
-  __device__ void sync() const {
-    if constexpr (kPart) {
-      named_barrier_sync<kThreads>(1 + rank);
-    } else {
-      named_barrier_sync<0, kThreads>();
-    }
-  }
+  __device__ void sync() const { barrier_sync<kThreads>(); }
   // As sync(), and whether any thread's `value` is true.
-  __device__ bool sync_or(bool value) const {
-    if constexpr (kPart) {
-      return named_barrier_sync_or<kThreads>(1 + rank, value);
-    } else {
-      return named_barrier_sync_or<0, kThreads>(value);
-    }
-  }
+  __device__ bool sync_or(bool value) const { return barrier_sync_or<kThreads>(value); }
 };
 
 // The lanes below this one.

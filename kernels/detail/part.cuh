@@ -28,8 +28,15 @@ __device__ __forceinline__ BestStage best_stage(void* shared, int k) {
   return {tied, list, reinterpret_cast<std::int32_t*>(list + kernels::gathered_capacity(k))};
 }
 
+// The same of a buffer with kernels::refining_room(k) behind it, for candidates that are in the buffer.
+__device__ __forceinline__ BestStage best_stage_behind(const CandidateBuffer& buffer) {
+  std::uint64_t* const tied = buffer.candidates + buffer.capacity;
+  return {tied, buffer.candidates, reinterpret_cast<std::int32_t*>(tied + kDirectRank)};
+}
+static_assert(kernels::kRefiningTies == kDirectRank);
+
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-// Shared memory of a group: the stages, their barriers, and this.
+// Shared memory of a CTA: the stages, their barriers, and this.
 template <class Group>
 __device__ __forceinline__ CandidateBuffer part_buffer(unsigned char* shared, int capacity) {
   return buffer_at(shared + kernels::staged_shared_bytes(capacity, Group::kSize) - kernels::shared_bytes(capacity),
@@ -46,16 +53,14 @@ struct PartCta {
   CandidateBuffer buffer;
   StagedScan<Group> scan;
   Solo::Meeting meeting;
-  BestStage best;  // in the stages, once they have been scanned
 
-  // `capacity`: of the group's own candidates. Behind them those of others may come, by `arrivals` arrivals.
-  __device__ PartCta(const Group& group, unsigned char* shared, int capacity, int k, int arrivals)
+  // `capacity`: of the CTA's own candidates. Behind them those of others may come, by `arrivals` arrivals.
+  __device__ PartCta(const Group& group, unsigned char* shared, int capacity, int arrivals)
       : shared(shared),
         buffer(part_buffer<Group>(shared, capacity)),
         scan(stages_at(shared)),
         meeting{buffer.candidates + buffer.capacity,
-                reinterpret_cast<Barrier*>(shared + kStages) + kernels::kStagedStages},
-        best(best_stage(shared, k)) {
+                reinterpret_cast<Barrier*>(shared + kStages) + kernels::kStagedStages} {
     if (group.thread != 0) return;  // the others come to the barriers after start()
     barrier_init(meeting.arrived, arrivals);
     stages_at(shared).init();
@@ -65,16 +70,17 @@ struct PartCta {
     return {reinterpret_cast<float4*>(shared), reinterpret_cast<Barrier*>(shared + kStages)};
   }
 
-  // Starts `part` of row `index` on its way and proposes the row's boundary meanwhile; `full` is the view of a row that
-  // is as long as the matrix is wide. Ends with a barrier.
+  // Starts `part` of row `index` on its way, unless it has been, and proposes the row's boundary meanwhile; `full` is
+  // the view of a row that is as long as the matrix is wide. Ends with a barrier.
   template <View kView>
   __device__ __forceinline__ Boundary start(const Group& group, std::int64_t index, const Row& row, const Row& part,
-                                            const GroupView& full, const Policy& policy, const Operands& operands) {
+                                            bool started, const GroupView& full, const Policy& policy,
+                                            const Operands& operands) {
     const int k = operands.k;
     Scratch* const scratch = buffer.scratch;
     const auto start_part = [&] {
       if (group.thread != 0) return;
-      scan.start(part);
+      if (!started) scan.start(part);
       scratch->count = 0;
       scratch->front = 0;
       scratch->back = 0;

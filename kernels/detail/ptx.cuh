@@ -69,45 +69,23 @@ __device__ __forceinline__ float approximate_reciprocal(float x) {
   return result;
 }
 
-// A barrier of some threads of the CTA. Not the aligned form (bar.sync): a warp may reach inline assembly without
-// having reconverged.
-template <int kBarrier, int kThreads>
-__device__ __forceinline__ void named_barrier_sync() {
-  asm volatile("barrier.sync %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory");
+// The barrier of the CTA. Not the aligned form (bar.sync): a warp may reach inline assembly without having reconverged.
+template <int kThreads>
+__device__ __forceinline__ void barrier_sync() {
+  asm volatile("barrier.sync 0, %0;" ::"n"(kThreads) : "memory");
 }
-template <int kBarrier, int kThreads>
-__device__ __forceinline__ bool named_barrier_sync_or(bool value) {
+template <int kThreads>
+__device__ __forceinline__ bool barrier_sync_or(bool value) {
   int any;
   asm volatile(
       "{\n"
       ".reg .pred in, out;\n"
       "setp.ne.s32 in, %1, 0;\n"
-      "barrier.red.or.pred out, %2, %3, in;\n"
+      "barrier.red.or.pred out, 0, %2, in;\n"
       "selp.s32 %0, 1, 0, out;\n"
       "}"
       : "=r"(any)
-      : "r"(static_cast<int>(value)), "n"(kBarrier), "n"(kThreads)
-      : "memory");
-  return any != 0;
-}
-
-// The same of a barrier that is not known before it runs.
-template <int kThreads>
-__device__ __forceinline__ void named_barrier_sync(int barrier) {
-  asm volatile("barrier.sync %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
-}
-template <int kThreads>
-__device__ __forceinline__ bool named_barrier_sync_or(int barrier, bool value) {
-  int any;
-  asm volatile(
-      "{\n"
-      ".reg .pred in, out;\n"
-      "setp.ne.s32 in, %1, 0;\n"
-      "barrier.red.or.pred out, %2, %3, in;\n"
-      "selp.s32 %0, 1, 0, out;\n"
-      "}"
-      : "=r"(any)
-      : "r"(static_cast<int>(value)), "r"(barrier), "n"(kThreads)
+      : "r"(static_cast<int>(value)), "n"(kThreads)
       : "memory");
   return any != 0;
 }

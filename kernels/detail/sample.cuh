@@ -195,19 +195,6 @@ struct RegisterSample {
   }
 };
 
-// The default proposal that keeps nothing of the sample. Nobody reads the histogram or the scratch any more where it is
-// called.
-template <class Group>
-__device__ __forceinline__ Boundary propose_hashed_reloading(const Group& group, const Row& row, const GroupView& view,
-                                                             int* histogram, Scratch* scratch) {
-  const ReloadedSample<Group> sample{row.quad(0), view.hashed, row.seed, group.thread};
-  begin_proposal(group, histogram, scratch);
-  SampleRange range;
-  sample.for_each_quad([&](const uint4& keys, int quad) { range.add(keys, quad / Group::kSize, view.log_run); });
-  group.sync();
-  return hashed_boundary(group, view, sample, range, histogram, scratch);
-}
-
 // What hashed_boundary() proposed where that is crowded: if the lowest key of its bin is a plateau, equal scores are
 // admitted up to the index where the sample has as many of them as are wanted. Out of line, and from nothing but the
 // row's index: few rows come here, and those that do not should carry nothing for them. Ends with a barrier.

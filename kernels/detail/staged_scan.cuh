@@ -60,24 +60,10 @@ class StagedScan {
       stages_.copy(part, batch, passed_ + batch);
     }
   }
-  // scan() of a part that has been started.
+  // Admits of the started part what the boundary's primary key and limit do, as long as k scores are not known to beat
+  // it; returns the number of candidates. buffer.scratch->count is 0, and a barrier has been since.
   __device__ __forceinline__ int scan(const Group& group, const Row& part, const Boundary& boundary, int k,
                                       Digits digits, const CandidateBuffer& buffer, Statistics* statistics) {
-    scan(group, part, boundary, k, digits, buffer, statistics, [&](int batch) {
-      if (batch + kBatches < stages_.batches_of(part)) {
-        stages_.copy(part, batch + kBatches, passed_ + batch + kBatches);
-      }
-    });
-    return buffer.scratch->count;
-  }
-
-  // Admits of `part`, whose copies come, what the boundary's primary key and limit do, as long as k scores are not
-  // known to beat it; leaves the number of candidates in buffer.scratch->count. That is 0 before, and a barrier has
-  // been since. Thread 0 calls free(batch) once all are done with a batch. Ends with a barrier.
-  template <class Free>
-  __device__ __forceinline__ void scan(const Group& group, const Row& part, const Boundary& boundary, int k,
-                                       Digits digits, const CandidateBuffer& buffer, Statistics* statistics,
-                                       const Free& free) {
     const int capacity = buffer.capacity - kEdgeScores;
     int* const count = &buffer.scratch->count;
     std::uint32_t lowest = boundary.primary;
@@ -113,10 +99,13 @@ class StagedScan {
         admission = Admission::after(kth);
         mask = appended ? 0 : better(mask, composite_of, kth);
       }
-      if (group.thread == 0) free(batch);
+      if (group.thread == 0 && batch + kBatches < num_batches) {
+        stages_.copy(part, batch + kBatches, passed_ + batch + kBatches);
+      }
     }
     if (num_batches == 0) group.sync();
     passed_ += num_batches;
+    return *count;
   }
 
  private:

@@ -96,7 +96,7 @@ std::vector<std::int32_t> sorted_selection(const float* scores, std::int32_t sta
 
 struct Mapping {
   Kernel kernel;
-  const char* policy;  // "default", "loads", "paper" or "overlapped"
+  const char* policy;  // "default", "loads" or "paper"
 };
 
 std::string name_of(const testing::TestParamInfo<Mapping>& info) {
@@ -130,7 +130,7 @@ void expect_right(const Mapping& mapping, unsigned seed) {
     problem.num_columns = uniform(rng, 0, 3) == 0 ? std::int64_t{1024} << uniform(rng, 0, 4) : uniform(rng, 1, 16384);
   }
   const std::string name = mapping.policy;
-  problem.num_rows = uniform(rng, 1, name == "overlapped" ? 7 : 3);
+  problem.num_rows = uniform(rng, 1, 3);
   problem.row_stride = problem.num_columns + (uniform(rng, 0, 1) == 0 ? 0 : uniform(rng, 1, 7));
   Policy policy = name == "paper" ? paper_policy() : default_policy();
   if (name == "loads") policy.pipeline = Pipeline::kLoads;
@@ -141,11 +141,9 @@ void expect_right(const Mapping& mapping, unsigned seed) {
   if (mapping.kernel == Kernel::kCluster || mapping.kernel == Kernel::kKvSplit) {
     options.ctas_per_row = uniform(rng, 0, 1) == 0 ? 0 : 2 << uniform(rng, 0, 3);
   }
-  if (name == "overlapped") options.rows_under_way = 2;
   Plan plan;
   // With few multiprocessors CTAs take rows in turn.
-  if (!make_plan(problem, hopper(uniform(rng, 0, 1) == 0 ? 132 : name == "overlapped" ? 1 : 4), options, &plan).ok())
-    return;
+  if (!make_plan(problem, hopper(uniform(rng, 0, 1) == 0 ? 132 : 4), options, &plan).ok()) return;
 
   std::vector<float> memory(static_cast<std::size_t>(problem.num_rows * problem.row_stride + 32));
   const auto misaligned = reinterpret_cast<std::uintptr_t>(memory.data()) / sizeof(float) % 16;
@@ -224,7 +222,7 @@ TEST_P(EmulatedTest, SelectsExactly) {
 INSTANTIATE_TEST_SUITE_P(Mappings, EmulatedTest,
                          testing::Values(Mapping{Kernel::kPersistent, "default"}, Mapping{Kernel::kPersistent, "loads"},
                                          Mapping{Kernel::kPersistent, "paper"},
-                                         Mapping{Kernel::kPersistent, "overlapped"},
+
                                          Mapping{Kernel::kKvSplit, "default"}, Mapping{Kernel::kKvSplit, "loads"},
                                          Mapping{Kernel::kKvSplit, "paper"}, Mapping{Kernel::kCluster, "default"},
                                          Mapping{Kernel::kCluster, "loads"}, Mapping{Kernel::kCluster, "paper"},

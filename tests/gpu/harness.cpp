@@ -280,7 +280,6 @@ std::optional<Plan> GpuTest::plan_for(const Mapping& mapping, const Shape& shape
   PlanOptions options;
   options.kernel = mapping.kernel;
   options.policy = &policy;
-  if (name == "overlapped") options.rows_under_way = 2;
   Problem problem;
   problem.num_rows = shape.m;
   problem.num_columns = shape.n;
@@ -319,7 +318,6 @@ std::vector<Mapping> mappings() {
     all.push_back({kernel, "default"});
     all.push_back({kernel, "paper"});
     if (kernel != Kernel::kRowLocal && kernel != Kernel::kFallback) all.push_back({kernel, other_pipeline});
-    if (kernel == Kernel::kPersistent) all.push_back({kernel, "overlapped"});
   }
   return all;
 }

@@ -53,22 +53,13 @@ inline void keep_in_register(int*) {}
 
 inline float approximate_reciprocal(float x) { return 1 / x; }
 
-template <int kBarrier, int kThreads>
-void named_barrier_sync() {
-  emulated::barrier(kBarrier, kThreads);
-}
-template <int kBarrier, int kThreads>
-bool named_barrier_sync_or(bool value) {
-  return emulated::barrier(kBarrier, kThreads, value);
-}
-
 template <int kThreads>
-void named_barrier_sync(int barrier) {
-  emulated::barrier(barrier, kThreads);
+void barrier_sync() {
+  emulated::barrier(0, kThreads);
 }
 template <int kThreads>
-bool named_barrier_sync_or(int barrier, bool value) {
-  return emulated::barrier(barrier, kThreads, value);
+bool barrier_sync_or(bool value) {
+  return emulated::barrier(0, kThreads, value);
 }
 
 using Barrier = std::uint64_t;
