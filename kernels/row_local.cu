@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kBlock, Shape<kBlock, kQuads>::kCtas)
     if constexpr (Shape::kSampled) {
       selected = detail::select_by_sample<Shape::kStride>(group, row, rank, k, width, stage, out);
     } else {
-      selected = detail::select_directly(group, row, k, width, stage, out);
+      selected = detail::select_directly(group, row, window.length, k, width, stage, out);
     }
   }
   if (!selected) {

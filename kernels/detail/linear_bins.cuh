@@ -23,9 +23,10 @@ struct LinearBins {
   float low, width, scale;
 
   __device__ static LinearBins of(float low, float high) {
-    const float range = fmaxf(high - low, 1e-30F);
+    const float range = fminf(fmaxf(high - low, 1e-30F), 8e37F);  // has a reciprocal
     return {low, range * (1.0F / (kCount - 3)), (kCount - 3) * approximate_reciprocal(range)};
   }
+  // -infinity has bin 0.
   __device__ int bin(float x) const {
     constexpr float kInteger = 8388608.0F;  // 2^23, from where a float's last bit is 1
     const float place = fmaf(x - low, scale, kInteger + 1);

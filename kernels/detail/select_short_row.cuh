@@ -53,13 +53,13 @@ struct ShortRowStage {
   }
 };
 
-// A row's scores as entries, all of them at once.
+// A row's scores as entries, all of them at once. What is no entry has the score -infinity.
 template <class Group, int kQuads>
 struct RowEntries {
   static constexpr int kAtOnce = 4 * kQuads;
-  static constexpr int count = 1;
-  static constexpr int kStep = 1;
+  static constexpr bool kLooped = false;
   const ShortRow<Group, kQuads>& row;
+  int count;
 
   __device__ bool has(int, int i) const { return row.has(i); }
   __device__ float score(int, int i) const { return row.score[i]; }
@@ -70,74 +70,107 @@ struct RowEntries {
 template <class Group>
 struct ListEntries {
   static constexpr int kAtOnce = 4;
-  static constexpr int kStep = kAtOnce * Group::kSize;
+  static constexpr bool kLooped = true;
   const uint2* list;
   int count;
   int thread;
 
   __device__ int place(int begin, int i) const { return begin + i * Group::kSize + thread; }
   __device__ bool has(int begin, int i) const { return place(begin, i) < count; }
-  __device__ float score(int begin, int i) const { return bits_float(list[place(begin, i)].x); }
+  __device__ float score(int begin, int i) const {
+    return has(begin, i) ? bits_float(list[place(begin, i)].x) : -infinity();
+  }
   __device__ int column(int begin, int i) const { return static_cast<int>(list[place(begin, i)].y); }
 };
 
-// Writes the columns of the k best of at least as many entries. `width` bounds the columns. False: too many share the
-// boundary's bin, and nothing is written.
+// Calls visit(begin) for what a group takes at once.
+template <class Group, class Entries, class Visit>
+__device__ __forceinline__ void for_each_batch(const Entries& entries, const Visit& visit) {
+  if constexpr (Entries::kLooped) {
+#pragma unroll 1
+    for (int begin = 0; begin < entries.count; begin += Entries::kAtOnce * Group::kSize) visit(begin);
+  } else {
+    visit(0);
+  }
+}
+
+// Where the winners of a warp go, the first score's of all lanes before the second's and so on: stores to scattered
+// words leave the SM one sector a cycle. A byte of a word counts one score's, and one scan all four.
+template <int kAtOnce>
+struct WinnerSlots {
+  static constexpr int kWords = kAtOnce / 4;
+  unsigned wins[kWords] = {};
+  unsigned slots[kWords];
+  int total = 0;  // of the warp
+
+  __device__ void add(int i, bool win) {
+    if (win) wins[i / 4] |= 1U << i % 4 * 8;
+  }
+  __device__ __forceinline__ void scan(int lane) {
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) {
+      const auto through = static_cast<unsigned>(inclusive_scan(static_cast<int>(wins[w]), lane));
+      const unsigned sums = __shfl_sync(kFullWarp, through, kWarpSize - 1) * 0x01010101U;
+      slots[w] = through - wins[w] + (sums << 8);
+      base_[w] = total;
+      total += static_cast<int>(sums >> 24);
+    }
+  }
+  __device__ bool has(int i) const { return (wins[i / 4] & 1U << i % 4 * 8) != 0; }
+  __device__ int slot(int i) const { return base_[i / 4] + static_cast<int>(slots[i / 4] >> i % 4 * 8 & 0xFF); }
+
+ private:
+  int base_[kWords];
+};
+
+// Writes the columns of the k best of entries.count >= k entries, which are at columns below `width`. False: too many
+// share the boundary's bin, and nothing is written.
 template <class Group, class Entries>
 __device__ __forceinline__ bool select_entries(const Group& group, const Entries& entries, float low, float high, int k,
                                                int width, const ShortRowStage& stage, std::int32_t* out) {
   constexpr int kAtOnce = Entries::kAtOnce;
   Scratch* const scratch = stage.scratch;
   const auto bins = LinearBins<kBins>::of(low, high);
-#pragma unroll 1
-  for (int begin = 0; begin < entries.count; begin += Entries::kStep) {
+  for_each_batch<Group>(entries, [&](int begin) {
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      if (entries.has(begin, i)) atomicAdd(&stage.histogram[bins.bin(entries.score(begin, i))], 1);
-    }
-  }
+    for (int i = 0; i < kAtOnce; ++i) atomicAdd(&stage.histogram[bins.bin(entries.score(begin, i))], 1);
+  });
   group.sync();
   find_rank(group, stage.histogram, scratch, k);
-  const RankBin found = scratch->found[0];
-  const bool all = found.above + found.inside == k;
+  RankBin found = scratch->found[0];
+  if (found.bin == 0) found.inside = entries.count - found.above;  // what is no entry was counted there
+  const bool all = found.above + found.inside == k && found.bin != 0;
   if (!all && found.inside > stage.room) return false;
   const int lowest_winner = all ? found.bin : found.bin + 1;
   const int tied_bin = all ? kBins : found.bin;
-  const unsigned below = lanes_below(group.lane());
-#pragma unroll 1
-  for (int begin = 0; begin < entries.count; begin += Entries::kStep) {
-    // A warp's winners go to consecutive words: stores to scattered ones leave the SM one sector a cycle.
-    int slot[kAtOnce];
-    unsigned wins = 0;
-    unsigned ties = 0;
-    int total = 0;
+  for_each_batch<Group>(entries, [&](int begin) {
+    WinnerSlots<kAtOnce> winners;
+    bool ties = false;
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int bin = entries.has(begin, i) ? bins.bin(entries.score(begin, i)) : -1;
-      const bool win = bin >= lowest_winner;
-      const unsigned votes = __ballot_sync(kFullWarp, win);
-      slot[i] = total + __popc(votes & below);
-      total += __popc(votes);
-      wins |= win ? 1U << i : 0;
-      ties |= bin == tied_bin ? 1U << i : 0;
+      const int bin = bins.bin(entries.score(begin, i));
+      winners.add(i, bin >= lowest_winner);
+      ties |= bin == tied_bin;
     }
+    winners.scan(group.lane());
     int base = 0;
-    if (group.lane() == 0) base = atomicAdd(&scratch->count, total);
-    base = __shfl_sync(kFullWarp, base, 0);
+    if (group.lane() == 0) base = atomicAdd(&scratch->count, winners.total);
+    std::int32_t* const to = out + __shfl_sync(kFullWarp, base, 0);
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      if ((wins & 1U << i) != 0) out[base + slot[i]] = entries.column(begin, i);
+      if (winners.has(i)) to[winners.slot(i)] = entries.column(begin, i);
     }
-    if (ties != 0) {
+    if (ties) {
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        if ((ties & 1U << i) == 0) continue;
+        const float score = entries.score(begin, i);
+        if (bins.bin(score) != tied_bin || !entries.has(begin, i)) continue;
         stage.tied[atomicAdd(&scratch->listed, 1)] =
-            composite(ordered_key(entries.score(begin, i)), static_cast<std::uint32_t>(entries.column(begin, i)));
+            composite(ordered_key(score), static_cast<std::uint32_t>(entries.column(begin, i)));
       }
     }
     __syncwarp();
-  }
+  });
   if (all) return true;
   group.sync();
   const int need = k - found.above;
@@ -194,18 +227,18 @@ __device__ __forceinline__ int sample_bin(int lane, const int* sample, int rank)
   return kSampleBins - 1 - __reduce_add_sync(kFullWarp, above);
 }
 
-// Writes the columns of the k best of a row, all of whose scores go into one histogram. False: it did not come to an
-// end, and nothing is written. ShortRowStage::clear() came before.
+// Writes the columns of the k best of a row with a window of `length`, all of whose scores go into one histogram.
+// False: it did not come to an end, and nothing is written. ShortRowStage::clear() came before.
 template <class Group, int kQuads>
-__device__ __forceinline__ bool select_directly(const Group& group, const ShortRow<Group, kQuads>& row, int k,
-                                                int width, const ShortRowStage& stage, std::int32_t* out) {
+__device__ __forceinline__ bool select_directly(const Group& group, const ShortRow<Group, kQuads>& row, int length,
+                                                int k, int width, const ShortRowStage& stage, std::int32_t* out) {
   ScoreRange range;
 #pragma unroll
   for (int i = 0; i < 4 * kQuads; i += 2) range.add(row.score[i]);
   range.publish(group, stage.ranges);
   group.sync();
   if (!range.of_all(group, stage.ranges)) return false;
-  return select_entries(group, RowEntries<Group, kQuads>{row}, range.low, range.high, k, width, stage, out);
+  return select_entries(group, RowEntries<Group, kQuads>{row, length}, range.low, range.high, k, width, stage, out);
 }
 
 // The same where a sample of one score in kStride, whose `rank`-th the k best reach, leaves few scores to compare.
