@@ -46,7 +46,8 @@ __global__ void __launch_bounds__(kBlock, Shape<kBlock, kQuads>::kCtas)
   stage.clear(group);
   if (index >= window.num_rows) return;
   window.clamp(width);
-  std::int32_t* const out = operands.out + index * operands.out_row_stride;
+  std::int32_t* out = operands.out + index * operands.out_row_stride;
+  detail::keep_in_register(&out);  // and no sum of three for every store
   if (window.length <= k) {
     detail::write_whole_row(group, detail::load_row(operands, index), k, out);
     return;

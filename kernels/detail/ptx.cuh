@@ -159,6 +159,7 @@ class SharedCursor {
 
 // Has the compiler take a value for one that it cannot compute again.
 __device__ __forceinline__ void keep_in_register(int* value) { asm volatile("" : "+r"(*value)); }
+__device__ __forceinline__ void keep_in_register(std::int32_t** value) { asm volatile("" : "+l"(*value)); }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 

@@ -97,29 +97,39 @@ __device__ __forceinline__ void for_each_batch(const Entries& entries, const Vis
 // Where the winners of a warp go, the first score's of all lanes before the second's and so on: stores to scattered
 // words leave the SM one sector a cycle. A byte of a word counts one score's, and one scan all four.
 template <int kAtOnce>
-struct WinnerSlots {
-  static constexpr int kWords = kAtOnce / 4;
-  unsigned wins[kWords] = {};
-  unsigned slots[kWords];
-  int total = 0;  // of the warp
-
+class WinnerSlots {
+ public:
   __device__ void add(int i, bool win) {
-    if (win) wins[i / 4] |= 1U << i % 4 * 8;
+    if (win) wins_[i / 4] += 1U << i % 4 * 8;
   }
-  __device__ __forceinline__ void scan(int lane) {
+  __device__ bool has(int i) const { return (wins_[i / 4] & 1U << i % 4 * 8) != 0; }
+  __device__ int slot(int i) const {
+    return base_[i / 4] + static_cast<int>(__byte_perm(slots_[i / 4], 0, 0x4440U + static_cast<unsigned>(i % 4)));
+  }
+  // Has the slots begin where `*count` is, and moves it on.
+  __device__ __forceinline__ void reserve(int lane, int* count) {
+    int last = 0;  // the warp's winners, where this is its last lane
+    int base = 0;
 #pragma unroll
     for (int w = 0; w < kWords; ++w) {
-      const auto through = static_cast<unsigned>(inclusive_scan(static_cast<int>(wins[w]), lane));
-      const unsigned sums = __shfl_sync(kFullWarp, through, kWarpSize - 1) * 0x01010101U;
-      slots[w] = through - wins[w] + (sums << 8);
-      base_[w] = total;
-      total += static_cast<int>(sums >> 24);
+      slots_[w] = static_cast<unsigned>(inclusive_scan(static_cast<int>(wins_[w]), lane));
+      last += static_cast<int>(slots_[w] * 0x01010101U >> 24);
+    }
+    if (lane == kWarpSize - 1) base = atomicAdd(count, last);
+    base = __shfl_sync(kFullWarp, base, kWarpSize - 1);
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) {
+      const unsigned sums = __shfl_sync(kFullWarp, slots_[w], kWarpSize - 1) * 0x01010101U;  // of the scores up to each
+      slots_[w] += (sums << 8) - wins_[w];
+      base_[w] = base;
+      base += static_cast<int>(sums >> 24);
     }
   }
-  __device__ bool has(int i) const { return (wins[i / 4] & 1U << i % 4 * 8) != 0; }
-  __device__ int slot(int i) const { return base_[i / 4] + static_cast<int>(slots[i / 4] >> i % 4 * 8 & 0xFF); }
 
  private:
+  static constexpr int kWords = kAtOnce / 4;
+  unsigned wins_[kWords] = {};
+  unsigned slots_[kWords];
   int base_[kWords];
 };
 
@@ -152,13 +162,10 @@ __device__ __forceinline__ bool select_entries(const Group& group, const Entries
       winners.add(i, bin >= lowest_winner);
       ties |= bin == tied_bin;
     }
-    winners.scan(group.lane());
-    int base = 0;
-    if (group.lane() == 0) base = atomicAdd(&scratch->count, winners.total);
-    std::int32_t* const to = out + __shfl_sync(kFullWarp, base, 0);
+    winners.reserve(group.lane(), &scratch->count);
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      if (winners.has(i)) to[winners.slot(i)] = entries.column(begin, i);
+      if (winners.has(i)) out[winners.slot(i)] = entries.column(begin, i);
     }
     if (ties) {
 #pragma unroll

@@ -50,6 +50,7 @@ class SharedCursor {
 };
 
 inline void keep_in_register(int*) {}
+inline void keep_in_register(std::int32_t**) {}
 
 inline float approximate_reciprocal(float x) { return 1 / x; }
 
