@@ -28,16 +28,18 @@ struct ShortRowStage {
   Scratch* scratch;
   int* sample;            // [kSampleBins]
   std::uint32_t* ranges;  // see ScoreRange
-  uint2* list;            // [room] scores that reach the floor, and their columns
-  std::uint64_t* tied;    // [room] composites of the boundary's bin
-  int room;
+  uint2* list;            // [list_room] scores that reach the floor, and their columns
+  std::uint64_t* tied;    // [tied_room] composites of the boundary's bin
+  int list_room, tied_room;
 
-  __device__ explicit ShortRowStage(const CandidateBuffer& buffer)
+  __device__ ShortRowStage(const CandidateBuffer& buffer, bool sampled)
       : histogram(buffer.histogram), scratch(buffer.scratch), sample(reinterpret_cast<int*>(buffer.candidates)) {
     ranges = reinterpret_cast<std::uint32_t*>(sample + kSampleBins);
     list = reinterpret_cast<uint2*>(ranges + 2 * kWarpSize);
-    room = (buffer.capacity - kSampleBins / 2 - kWarpSize) / 2;
-    tied = reinterpret_cast<std::uint64_t*>(list + room);
+    const int room = buffer.capacity - kSampleBins / 2 - kWarpSize;
+    list_room = sampled ? room / 8 * 5 : 0;
+    tied_room = room - list_room;
+    tied = reinterpret_cast<std::uint64_t*>(list + list_room);
   }
 
   // Before the first barrier of a selection, when nobody reads the shared memory any more.
@@ -56,43 +58,49 @@ struct ShortRowStage {
 // A row's scores as entries, all of them at once. What is no entry has the score -infinity.
 template <class Group, int kQuads>
 struct RowEntries {
-  static constexpr int kAtOnce = 4 * kQuads;
-  static constexpr bool kLooped = false;
-  const ShortRow<Group, kQuads>& row;
+  using Batch = ShortRow<Group, kQuads>;
+  const Batch& row;
   int count;
 
-  __device__ bool has(int, int i) const { return row.has(i); }
-  __device__ float score(int, int i) const { return row.score[i]; }
-  __device__ int column(int, int i) const { return row.column(i); }
+  template <class Visit>
+  __device__ __forceinline__ void for_each_batch(const Visit& visit) const {
+    visit(row);
+  }
 };
 
 // Those of a list, some at a time.
 template <class Group>
 struct ListEntries {
-  static constexpr int kAtOnce = 4;
-  static constexpr bool kLooped = true;
+  struct Batch {
+    static constexpr int kEntries = 4;
+    float score[kEntries];
+    int columns[kEntries];
+    int left;  // entries from this thread's first on
+
+    __device__ int column(int i) const { return columns[i]; }
+    __device__ bool has(int i) const { return i * Group::kSize < left; }
+  };
   const uint2* list;
   int count;
   int thread;
 
-  __device__ int place(int begin, int i) const { return begin + i * Group::kSize + thread; }
-  __device__ bool has(int begin, int i) const { return place(begin, i) < count; }
-  __device__ float score(int begin, int i) const {
-    return has(begin, i) ? bits_float(list[place(begin, i)].x) : -infinity();
-  }
-  __device__ int column(int begin, int i) const { return static_cast<int>(list[place(begin, i)].y); }
-};
-
-// Calls visit(begin) for what a group takes at once.
-template <class Group, class Entries, class Visit>
-__device__ __forceinline__ void for_each_batch(const Entries& entries, const Visit& visit) {
-  if constexpr (Entries::kLooped) {
+  template <class Visit>
+  __device__ __forceinline__ void for_each_batch(const Visit& visit) const {
 #pragma unroll 1
-    for (int begin = 0; begin < entries.count; begin += Entries::kAtOnce * Group::kSize) visit(begin);
-  } else {
-    visit(0);
+    for (int begin = 0; begin < count; begin += Batch::kEntries * Group::kSize) {
+      Batch batch;
+      batch.left = count - begin - thread;
+#pragma unroll
+      for (int i = 0; i < Batch::kEntries; ++i) {
+        uint2 entry = make_uint2(float_bits(-infinity()), 0);
+        if (batch.has(i)) entry = list[begin + i * Group::kSize + thread];
+        batch.score[i] = bits_float(entry.x);
+        batch.columns[i] = static_cast<int>(entry.y);
+      }
+      visit(batch);
+    }
   }
-}
+};
 
 // Where the winners of a warp go, the first score's of all lanes before the second's and so on: stores to scattered
 // words leave the SM one sector a cycle. A byte of a word counts one score's, and one scan all four.
@@ -138,42 +146,41 @@ class WinnerSlots {
 template <class Group, class Entries>
 __device__ __forceinline__ bool select_entries(const Group& group, const Entries& entries, float low, float high, int k,
                                                int width, const ShortRowStage& stage, std::int32_t* out) {
-  constexpr int kAtOnce = Entries::kAtOnce;
+  using Batch = typename Entries::Batch;
   Scratch* const scratch = stage.scratch;
   const auto bins = LinearBins<kBins>::of(low, high);
-  for_each_batch<Group>(entries, [&](int begin) {
+  entries.for_each_batch([&](const Batch& batch) {
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) atomicAdd(&stage.histogram[bins.bin(entries.score(begin, i))], 1);
+    for (int i = 0; i < Batch::kEntries; ++i) atomicAdd(&stage.histogram[bins.bin(batch.score[i])], 1);
   });
   group.sync();
   find_rank(group, stage.histogram, scratch, k);
   RankBin found = scratch->found[0];
   if (found.bin == 0) found.inside = entries.count - found.above;  // what is no entry was counted there
   const bool all = found.above + found.inside == k && found.bin != 0;
-  if (!all && found.inside > stage.room) return false;
+  if (!all && found.inside > stage.tied_room) return false;
   const int lowest_winner = all ? found.bin : found.bin + 1;
   const int tied_bin = all ? kBins : found.bin;
-  for_each_batch<Group>(entries, [&](int begin) {
-    WinnerSlots<kAtOnce> winners;
+  entries.for_each_batch([&](const Batch& batch) {
+    WinnerSlots<Batch::kEntries> winners;
     bool ties = false;
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int bin = bins.bin(entries.score(begin, i));
+    for (int i = 0; i < Batch::kEntries; ++i) {
+      const int bin = bins.bin(batch.score[i]);
       winners.add(i, bin >= lowest_winner);
       ties |= bin == tied_bin;
     }
     winners.reserve(group.lane(), &scratch->count);
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      if (winners.has(i)) out[winners.slot(i)] = entries.column(begin, i);
+    for (int i = 0; i < Batch::kEntries; ++i) {
+      if (winners.has(i)) store_global(out + winners.slot(i), batch.column(i));
     }
     if (ties) {
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const float score = entries.score(begin, i);
-        if (bins.bin(score) != tied_bin || !entries.has(begin, i)) continue;
+      for (int i = 0; i < Batch::kEntries; ++i) {
+        if (bins.bin(batch.score[i]) != tied_bin || !batch.has(i)) continue;
         stage.tied[atomicAdd(&scratch->listed, 1)] =
-            composite(ordered_key(score), static_cast<std::uint32_t>(entries.column(begin, i)));
+            composite(ordered_key(batch.score[i]), static_cast<std::uint32_t>(batch.column(i)));
       }
     }
     __syncwarp();
@@ -239,9 +246,10 @@ __device__ __forceinline__ int sample_bin(int lane, const int* sample, int rank)
 template <class Group, int kQuads>
 __device__ __forceinline__ bool select_directly(const Group& group, const ShortRow<Group, kQuads>& row, int length,
                                                 int k, int width, const ShortRowStage& stage, std::int32_t* out) {
+  constexpr int kStep = kQuads < 4 ? kQuads : kQuads + 1;  // about four of a thread's scores, at all places of a quad
   ScoreRange range;
 #pragma unroll
-  for (int i = 0; i < 4 * kQuads; i += 2) range.add(row.score[i]);
+  for (int i = 0; i < 4 * kQuads; i += kStep) range.add(row.score[i]);
   range.publish(group, stage.ranges);
   group.sync();
   if (!range.of_all(group, stage.ranges)) return false;
@@ -282,13 +290,13 @@ __device__ __forceinline__ bool select_by_sample(const Group& group, const Short
   if (group.lane() == kWarpSize - 1) end = atomicAdd(&stage.scratch->front, through) + through;
   end = __shfl_sync(kFullWarp, end, kWarpSize - 1);
   const int warp_total = __shfl_sync(kFullWarp, through, kWarpSize - 1);
-  if (end <= stage.room) {
+  if (end <= stage.list_room) {
     SharedCursor list(stage.list + (end - warp_total + through - mine));
     append_scores(row, mask, &list);
   }
   group.sync();
   const int listed = stage.scratch->front;
-  if (listed < k || listed > stage.room) return false;
+  if (listed < k || listed > stage.list_room) return false;
   const ListEntries<Group> entries{stage.list, listed, group.thread};
   return select_entries(group, entries, low, range.high, k, width, stage, out);
 }
