@@ -30,15 +30,16 @@ inline constexpr std::int32_t kRowLocalBlock = 1024;   // threads; one CTA an SM
 // Rows of the row-local mapping that stay in registers, and the threads that hold one. What all warps do alike costs
 // the more the more they are; with few a thread holds many scores, and little hides the latencies.
 inline constexpr std::int64_t kMaxRegisterColumns = 16384;
-inline constexpr std::int32_t kBlockTo4K = 512;
+inline constexpr std::int32_t kBlockTo4K = 256;
 inline constexpr std::int32_t kBlockTo8K = 512;
 inline constexpr std::int32_t kBlockTo16K = 512;
 static_assert(kBlockTo4K >= 128 && kBlockTo8K >= 256 && kBlockTo16K >= 512);  // up to 8 quads (float4) a thread
 constexpr std::int32_t register_block(std::int64_t num_columns) {
   return num_columns <= 4096 ? kBlockTo4K : num_columns <= 8192 ? kBlockTo8K : kBlockTo16K;
 }
-// Rows of up to this many scores have all of them counted in one histogram; longer ones are sampled first.
-inline constexpr std::int64_t kCountedWhole = 4096;
+// Rows of up to this many scores have all of them counted in one histogram; of longer ones a sample first proposes a
+// floor, and what reaches it is counted.
+inline constexpr std::int64_t kCountedWhole = 8192;
 
 inline constexpr std::int32_t kSplitBlock = 512;    // threads; one CTA an SM
 inline constexpr std::int32_t kClusterBlock = 512;  // threads; one CTA an SM

@@ -9,6 +9,7 @@
 
 #include "kernels/detail/register_row.cuh"
 #include "kernels/detail/select_row.cuh"
+#include "kernels/detail/select_short_row.cuh"
 #include "kernels/detail/short_row.cuh"
 #include "kernels/kernels.h"
 
@@ -22,22 +23,19 @@ struct Shape {
   static constexpr bool kSampled = kScores > kCountedWhole;
   // One score in so many is a sample: 1,024 of a row, but no more than one in eight where every thread still has one.
   static constexpr int kStride = std::max(kScores / 1024, std::min(8, 4 * kQuads));
-  // Scores of the band that a thread compares at most.
-  static constexpr int kBand = (kScores <= 8192 ? 2048 : 3072) / kBlock;
-  static constexpr int kCtas = kBlock <= 256 || (kBlock <= 512 && kScores <= 8192) ? 2 : 1;  // an SM
+  static constexpr int kCtas = kBlock <= 512 ? 2 : 1;  // an SM
 };
 
 template <int kBlock, int kQuads>
 __global__ void __launch_bounds__(kBlock, Shape<kBlock, kQuads>::kCtas)
-    short_rows_kernel(const detail::Operands operands, const Digits digits, const detail::BandRanks ranks,
-                      const int capacity) {
+    short_rows_kernel(const detail::Operands operands, const Digits digits, const int rank, const int capacity) {
   using Shape = Shape<kBlock, kQuads>;
   using Group = detail::Group<kBlock>;
   const Group group{static_cast<int>(threadIdx.x)};
   const int k = operands.k;
   const int width = operands.num_columns;
   const detail::CandidateBuffer buffer = detail::buffer_at(detail::shared_memory(), capacity);
-  const detail::ShortRowStage stage(buffer, k, Shape::kBand * kBlock);
+  const detail::ShortRowStage stage(buffer, Shape::kSampled);
   const std::int64_t index = blockIdx.x;
   detail::wait_for_kernel_in_front();
   // All loads are on their way before anything waits for one of them.
@@ -45,10 +43,11 @@ __global__ void __launch_bounds__(kBlock, Shape<kBlock, kQuads>::kCtas)
   const float* const scores = operands.scores + index * operands.row_stride;
   detail::ShortRow<Group, kQuads> row;
   row.load(group, scores, width);
-  detail::begin_short_row(group, buffer.histogram, buffer.scratch, stage);
+  stage.clear(group);
   if (index >= window.num_rows) return;
   window.clamp(width);
-  std::int32_t* const out = operands.out + index * operands.out_row_stride;
+  std::int32_t* out = operands.out + index * operands.out_row_stride;
+  detail::keep_in_register(&out);  // and no sum of three for every store
   if (window.length <= k) {
     detail::write_whole_row(group, detail::load_row(operands, index), k, out);
     return;
@@ -57,10 +56,9 @@ __global__ void __launch_bounds__(kBlock, Shape<kBlock, kQuads>::kCtas)
   bool selected = false;
   if (digits == Digits::kNormalised && row.fits(scores, width)) {
     if constexpr (Shape::kSampled) {
-      selected = detail::select_by_sample<Shape::kStride, Shape::kBand>(group, row, ranks, k, width, buffer.histogram,
-                                                                        buffer.scratch, stage, out);
+      selected = detail::select_by_sample<Shape::kStride>(group, row, rank, k, width, stage, out);
     } else {
-      selected = detail::select_directly(group, row, k, width, buffer.histogram, buffer.scratch, stage, out);
+      selected = detail::select_directly(group, row, window.length, k, width, stage, out);
     }
   }
   if (!selected) {
@@ -83,11 +81,11 @@ int launch_short_rows(std::int64_t columns, const Plan& plan, const Arguments& a
       return launch_short_rows<kBlock, 2 * kQuads>(columns, plan, arguments, stream);
     }
   }
-  const detail::BandRanks ranks =
-      detail::band_ranks(plan.policy.sample, plan.problem.num_columns, plan.problem.k, Shape<kBlock, kQuads>::kStride);
+  const std::int32_t rank = detail::stratified_rank(plan.policy.sample, plan.problem.num_columns, plan.problem.k,
+                                                    Shape<kBlock, kQuads>::kStride);
   detail::LaunchConfig config(plan, stream, arguments.programmatic_dependent);
   return config.launch(short_rows_kernel<kBlock, kQuads>, detail::make_operands(plan, arguments), plan.policy.digits,
-                       ranks, plan.candidate_capacity);
+                       rank, plan.candidate_capacity);
 }
 
 bool begins_at_quads(const Plan& plan, const Arguments& arguments) {

@@ -23,6 +23,11 @@ __device__ __forceinline__ float4 load_streaming(const float4* address) {
   return value;
 }
 
+// A store to device memory through a pointer that was in keep_in_register().
+__device__ __forceinline__ void store_global(std::int32_t* address, std::int32_t value) {
+  asm volatile("st.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
 // Waits until the kernel in front on the stream has ended and what it wrote can be read, then lets the kernel behind
 // begin. Either does nothing where the kernel that it holds back was launched without programmatic dependence.
 //
@@ -122,8 +127,7 @@ class SharedCursor {
         ".reg .b32 bit;\n"
         "and.b32 bit, %1, %4;\n"
         "setp.ne.u32 set, bit, 0;\n"
-        "@set st.shared.u32 [%0], %2;\n"
-        "@set st.shared.u32 [%0+4], %3;\n"
+        "@set st.shared.v2.u32 [%0], {%2, %3};\n"
         "@set add.u32 %0, %0, 8;\n"
         "}"
         : "+r"(address_)
@@ -137,6 +141,7 @@ class SharedCursor {
 
 // Has the compiler take a value for one that it cannot compute again.
 __device__ __forceinline__ void keep_in_register(int* value) { asm volatile("" : "+r"(*value)); }
+__device__ __forceinline__ void keep_in_register(std::int32_t** value) { asm volatile("" : "+l"(*value)); }
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 

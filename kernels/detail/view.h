@@ -141,20 +141,14 @@ inline GroupView full_view(const Plan& plan, std::int32_t threads) {
   return register_view(plan.policy.sample, columns, columns / 4, plan.problem.k, threads);
 }
 
-// Ranks of a sample of one score in `stride` of a row in registers. What is above the value of rank `certain` is among
-// the k best with the certainty wanted, and those are among what reaches the value of rank `admitted`. The more
-// of the row the k best are, the less is left to chance.
-struct BandRanks {
-  std::int32_t certain, admitted;
-};
-
-inline BandRanks band_ranks(const SamplePolicy& policy, std::int64_t length, std::int32_t k, std::int32_t stride) {
-  const float m = static_cast<float>(k) / static_cast<float>(stride);
+// The rank that the k best of a row in registers reach, with the certainty wanted, in a sample of one score in
+// `stride`. The more of the row they are, the less is left to chance.
+inline std::int32_t stratified_rank(const SamplePolicy& policy, std::int64_t length, std::int32_t k,
+                                    std::int32_t stride) {
+  const float expected = static_cast<float>(k) / static_cast<float>(stride);
   const float others = length > k ? 1.0F - static_cast<float>(k) / static_cast<float>(length) : 0.0F;
-  const float margin = policy.sigmas * std::sqrt(m * others);
-  const float certain = std::floor(m - margin - 1.0F);
-  const float admitted = std::ceil(m + margin + 0.5F * policy.sigmas * policy.sigmas * others + 1.0F);
-  return {certain > 0.0F ? static_cast<std::int32_t>(certain) : 0, static_cast<std::int32_t>(admitted)};
+  const float margin = policy.sigmas * std::sqrt(expected * others);
+  return static_cast<std::int32_t>(std::ceil(expected + margin + 0.5F * policy.sigmas * policy.sigmas * others + 1.0F));
 }
 
 }  // namespace hpctopk::detail

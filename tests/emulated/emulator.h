@@ -226,6 +226,12 @@ inline int __reduce_add_sync(unsigned, int value) {
 }
 
 inline int __popc(unsigned value) { return __builtin_popcount(value); }
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+  const std::uint64_t bytes = std::uint64_t{y} << 32 | x;
+  unsigned result = 0;
+  for (int i = 0; i < 4; ++i) result |= static_cast<unsigned>(bytes >> (selector >> 4 * i & 7) * 8 & 0xFF) << 8 * i;
+  return result;
+}
 inline int __ffs(int value) { return __builtin_ffs(value); }
 inline int __clz(int value) { return value == 0 ? 32 : __builtin_clz(static_cast<unsigned>(value)); }
 inline int __clzll(long long value) {

@@ -50,6 +50,8 @@ class SharedCursor {
 };
 
 inline void keep_in_register(int*) {}
+inline void keep_in_register(std::int32_t**) {}
+inline void store_global(std::int32_t* address, std::int32_t value) { *address = value; }
 
 inline float approximate_reciprocal(float x) { return 1 / x; }
 

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The selection from a short row in registers. One histogram of linear bins leaves the boundary's bin to be ranked: of
+// all scores, or of a list of those that reach a floor that a sample proposes. Rows that this does not suit (the sample
+// misleads, or most scores are in one bin) are left to select_general().
+
+#ifndef HPCTOPK_KERNELS_DETAIL_SELECT_SHORT_ROW_CUH_
+#define HPCTOPK_KERNELS_DETAIL_SELECT_SHORT_ROW_CUH_
+
+#include <cstdint>
+
+#include "kernels/detail/histogram.cuh"
+#include "kernels/detail/linear_bins.cuh"
+#include "kernels/detail/ordered_key.h"
+#include "kernels/detail/ptx.cuh"
+#include "kernels/detail/refine.cuh"
+#include "kernels/detail/scan.cuh"
+#include "kernels/detail/select_best.cuh"
+#include "kernels/detail/short_row.cuh"
+
+namespace hpctopk::detail {
+
+inline constexpr int kSampleBins = 4 * kWarpSize;
+
+// The shared memory of a selection; lists take that of the candidates.
+struct ShortRowStage {
+  int* histogram;
+  Scratch* scratch;
+  int* sample;            // [kSampleBins]
+  std::uint32_t* ranges;  // see ScoreRange
+  uint2* list;            // [list_room] scores that reach the floor, and their columns
+  std::uint64_t* tied;    // [tied_room] composites of the boundary's bin
+  int list_room, tied_room;
+
+  __device__ ShortRowStage(const CandidateBuffer& buffer, bool sampled)
+      : histogram(buffer.histogram), scratch(buffer.scratch), sample(reinterpret_cast<int*>(buffer.candidates)) {
+    ranges = reinterpret_cast<std::uint32_t*>(sample + kSampleBins);
+    list = reinterpret_cast<uint2*>(ranges + 2 * kWarpSize);
+    const int room = buffer.capacity - kSampleBins / 2 - kWarpSize;
+    list_room = sampled ? room / 8 * 5 : 0;
+    tied_room = room - list_room;
+    tied = reinterpret_cast<std::uint64_t*>(list + list_room);
+  }
+
+  // Before the first barrier of a selection, when nobody reads the shared memory any more.
+  template <class Group>
+  __device__ __forceinline__ void clear(const Group& group) const {
+    clear_histogram(group, histogram);
+    if (group.thread < kSampleBins / 4) reinterpret_cast<int4*>(sample)[group.thread] = make_int4(0, 0, 0, 0);
+    if (group.thread == 0) {
+      scratch->front = 0;   // listed
+      scratch->count = 0;   // written
+      scratch->listed = 0;  // tied
+    }
+  }
+};
+
+// A row's scores as entries, all of them at once. What is no entry has the score -infinity.
+template <class Group, int kQuads>
+struct RowEntries {
+  using Batch = ShortRow<Group, kQuads>;
+  const Batch& row;
+  int count;
+
+  template <class Visit>
+  __device__ __forceinline__ void for_each_batch(const Visit& visit) const {
+    visit(row);
+  }
+};
+
+// Those of a list, some at a time.
+template <class Group>
+struct ListEntries {
+  struct Batch {
+    static constexpr int kEntries = 4;
+    float score[kEntries];
+    int columns[kEntries];
+    int left;  // entries from this thread's first on
+
+    __device__ int column(int i) const { return columns[i]; }
+    __device__ bool has(int i) const { return i * Group::kSize < left; }
+  };
+  const uint2* list;
+  int count;
+  int thread;
+
+  template <class Visit>
+  __device__ __forceinline__ void for_each_batch(const Visit& visit) const {
+#pragma unroll 1
+    for (int begin = 0; begin < count; begin += Batch::kEntries * Group::kSize) {
+      Batch batch;
+      batch.left = count - begin - thread;
+#pragma unroll
+      for (int i = 0; i < Batch::kEntries; ++i) {
+        uint2 entry = make_uint2(float_bits(-infinity()), 0);
+        if (batch.has(i)) entry = list[begin + i * Group::kSize + thread];
+        batch.score[i] = bits_float(entry.x);
+        batch.columns[i] = static_cast<int>(entry.y);
+      }
+      visit(batch);
+    }
+  }
+};
+
+// Where the winners of a warp go, the first score's of all lanes before the second's and so on: stores to scattered
+// words leave the SM one sector a cycle. A byte of a word counts one score's, and one scan all four.
+template <int kAtOnce>
+class WinnerSlots {
+ public:
+  __device__ void add(int i, bool win) {
+    if (win) wins_[i / 4] += 1U << i % 4 * 8;
+  }
+  __device__ bool has(int i) const { return (wins_[i / 4] & 1U << i % 4 * 8) != 0; }
+  __device__ int slot(int i) const {
+    return base_[i / 4] + static_cast<int>(__byte_perm(slots_[i / 4], 0, 0x4440U + static_cast<unsigned>(i % 4)));
+  }
+  // Has the slots begin where `*count` is, and moves it on.
+  __device__ __forceinline__ void reserve(int lane, int* count) {
+    int last = 0;  // the warp's winners, where this is its last lane
+    int base = 0;
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) {
+      slots_[w] = static_cast<unsigned>(inclusive_scan(static_cast<int>(wins_[w]), lane));
+      last += static_cast<int>(slots_[w] * 0x01010101U >> 24);
+    }
+    if (lane == kWarpSize - 1) base = atomicAdd(count, last);
+    base = __shfl_sync(kFullWarp, base, kWarpSize - 1);
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) {
+      const unsigned sums = __shfl_sync(kFullWarp, slots_[w], kWarpSize - 1) * 0x01010101U;  // of the scores up to each
+      slots_[w] += (sums << 8) - wins_[w];
+      base_[w] = base;
+      base += static_cast<int>(sums >> 24);
+    }
+  }
+
+ private:
+  static constexpr int kWords = kAtOnce / 4;
+  unsigned wins_[kWords] = {};
+  unsigned slots_[kWords];
+  int base_[kWords];
+};
+
+// Writes the columns of the k best of entries.count >= k entries, which are at columns below `width`. False: too many
+// share the boundary's bin, and nothing is written.
+template <class Group, class Entries>
+__device__ __forceinline__ bool select_entries(const Group& group, const Entries& entries, float low, float high, int k,
+                                               int width, const ShortRowStage& stage, std::int32_t* out) {
+  using Batch = typename Entries::Batch;
+  Scratch* const scratch = stage.scratch;
+  const auto bins = LinearBins<kBins>::of(low, high);
+  entries.for_each_batch([&](const Batch& batch) {
+#pragma unroll
+    for (int i = 0; i < Batch::kEntries; ++i) atomicAdd(&stage.histogram[bins.bin(batch.score[i])], 1);
+  });
+  group.sync();
+  find_rank(group, stage.histogram, scratch, k);
+  RankBin found = scratch->found[0];
+  if (found.bin == 0) found.inside = entries.count - found.above;  // what is no entry was counted there
+  const bool all = found.above + found.inside == k && found.bin != 0;
+  if (!all && found.inside > stage.tied_room) return false;
+  const int lowest_winner = all ? found.bin : found.bin + 1;
+  const int tied_bin = all ? kBins : found.bin;
+  entries.for_each_batch([&](const Batch& batch) {
+    WinnerSlots<Batch::kEntries> winners;
+    bool ties = false;
+#pragma unroll
+    for (int i = 0; i < Batch::kEntries; ++i) {
+      const int bin = bins.bin(batch.score[i]);
+      winners.add(i, bin >= lowest_winner);
+      ties |= bin == tied_bin;
+    }
+    winners.reserve(group.lane(), &scratch->count);
+#pragma unroll
+    for (int i = 0; i < Batch::kEntries; ++i) {
+      if (winners.has(i)) store_global(out + winners.slot(i), batch.column(i));
+    }
+    if (ties) {
+#pragma unroll
+      for (int i = 0; i < Batch::kEntries; ++i) {
+        if (bins.bin(batch.score[i]) != tied_bin || !batch.has(i)) continue;
+        stage.tied[atomicAdd(&scratch->listed, 1)] =
+            composite(ordered_key(batch.score[i]), static_cast<std::uint32_t>(batch.column(i)));
+      }
+    }
+    __syncwarp();
+  });
+  if (all) return true;
+  group.sync();
+  const int need = k - found.above;
+  const Selection rest{stage.tied, found.inside, k, width, 0, out};
+  if (found.inside <= kDirectRank) {
+    rank_directly(group, stage.tied, found.inside, need, rest);
+  } else {
+    select_among(group, rest, 0, kNanKey, need, stage.histogram, scratch);
+  }
+  return true;
+}
+
+// Sets the bits of `mask` for the scores that are admitted.
+template <int kFirst = 0, int kEntries>
+__device__ __forceinline__ void admit_scores(const float (&score)[kEntries], float floor, unsigned* mask) {
+  if constexpr (kFirst < kEntries) {
+    admit<kFirst>(make_float4(score[kFirst], score[kFirst + 1], score[kFirst + 2], score[kFirst + 3]), floor, mask);
+    admit_scores<kFirst + 4>(score, floor, mask);
+  }
+}
+
+// Appends the scores in `mask` and their columns.
+template <int kFirst = 0, class Group, int kQuads>
+__device__ __forceinline__ void append_scores(const ShortRow<Group, kQuads>& row, unsigned mask, SharedCursor* list) {
+  if constexpr (kFirst < 4 * kQuads) {
+    list->template append_if<1U << kFirst>(mask, float_bits(row.score[kFirst]),
+                                           static_cast<std::uint32_t>(row.column(kFirst)));
+    append_scores<kFirst + 1>(row, mask, list);
+  }
+}
+
+// One of kCount scores, as the lowest bits of `hash` say.
+template <int kCount>
+__device__ __forceinline__ float pick(const float* scores, unsigned hash) {
+  if constexpr (kCount == 1) {
+    return scores[0];
+  } else {
+    const float low = pick<kCount / 2>(scores, hash);
+    const float high = pick<kCount / 2>(scores + kCount / 2, hash);
+    return (hash & kCount / 2) != 0 ? high : low;
+  }
+}
+
+// The bin of the sample that holds the rank. Every warp looks for itself, four bins a lane, the highest first: as many
+// bins are above it as have, with all higher ones, fewer scores than the rank. Negative: there are fewer in all.
+__device__ __forceinline__ int sample_bin(int lane, const int* sample, int rank) {
+  const int4 counts = reinterpret_cast<const int4*>(sample)[kWarpSize - 1 - lane];
+  const int through[4] = {counts.w, counts.w + counts.z, counts.w + counts.z + counts.y,
+                          counts.w + counts.z + counts.y + counts.x};
+  const int before = inclusive_scan(through[3], lane) - through[3];
+  int above = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) above += before + through[i] < rank;
+  return kSampleBins - 1 - __reduce_add_sync(kFullWarp, above);
+}
+
+// Writes the columns of the k best of a row with a window of `length`, all of whose scores go into one histogram.
+// False: it did not come to an end, and nothing is written. ShortRowStage::clear() came before.
+template <class Group, int kQuads>
+__device__ __forceinline__ bool select_directly(const Group& group, const ShortRow<Group, kQuads>& row, int length,
+                                                int k, int width, const ShortRowStage& stage, std::int32_t* out) {
+  constexpr int kStep = kQuads < 4 ? kQuads : kQuads + 1;  // about four of a thread's scores, at all places of a quad
+  ScoreRange range;
+#pragma unroll
+  for (int i = 0; i < 4 * kQuads; i += kStep) range.add(row.score[i]);
+  range.publish(group, stage.ranges);
+  group.sync();
+  if (!range.of_all(group, stage.ranges)) return false;
+  return select_entries(group, RowEntries<Group, kQuads>{row, length}, range.low, range.high, k, width, stage, out);
+}
+
+// The same where a sample of one score in kStride, whose `rank`-th the k best reach, leaves few scores to compare.
+template <int kStride, class Group, int kQuads>
+__device__ __forceinline__ bool select_by_sample(const Group& group, const ShortRow<Group, kQuads>& row, int rank,
+                                                 int k, int width, const ShortRowStage& stage, std::int32_t* out) {
+  constexpr int kSamples = 4 * kQuads / kStride;
+  static_assert(kSamples >= 1);
+  const unsigned hash = static_cast<unsigned>(group.thread) * 0x9E3779B1U >> 28;
+  float sample[kSamples];
+  ScoreRange range;
+#pragma unroll
+  for (int i = 0; i < kSamples; ++i) {
+    sample[i] = pick<kStride>(row.score + i * kStride, hash);
+    range.add(sample[i]);
+  }
+  range.publish(group, stage.ranges);
+  group.sync();
+  if (!range.of_all(group, stage.ranges)) return false;
+  const auto bins = LinearBins<kSampleBins>::of(range.low, range.high);
+#pragma unroll
+  for (int i = 0; i < kSamples; ++i) {
+    if (!(sample[i] <= -infinity())) atomicAdd(&stage.sample[bins.bin(sample[i])], 1);
+  }
+  group.sync();
+  const int bin = sample_bin(group.lane(), stage.sample, rank);
+  const float low = bin > 0 ? bins.low_of(bin) : range.low;
+  unsigned mask = 0;
+  admit_scores(row.score, bin > 0 ? low : not_a_number(), &mask);  // a NaN admits everything
+  mask &= row.valid;
+  const int mine = __popc(mask);
+  const int through = inclusive_scan(mine, group.lane());
+  int end = 0;
+  if (group.lane() == kWarpSize - 1) end = atomicAdd(&stage.scratch->front, through) + through;
+  end = __shfl_sync(kFullWarp, end, kWarpSize - 1);
+  const int warp_total = __shfl_sync(kFullWarp, through, kWarpSize - 1);
+  if (end <= stage.list_room) {
+    SharedCursor list(stage.list + (end - warp_total + through - mine));
+    append_scores(row, mask, &list);
+  }
+  group.sync();
+  const int listed = stage.scratch->front;
+  if (listed < k || listed > stage.list_room) return false;
+  const ListEntries<Group> entries{stage.list, listed, group.thread};
+  return select_entries(group, entries, low, range.high, k, width, stage, out);
+}
+
+}  // namespace hpctopk::detail
+
+#endif  // HPCTOPK_KERNELS_DETAIL_SELECT_SHORT_ROW_CUH_
