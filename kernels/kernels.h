@@ -30,7 +30,7 @@ inline constexpr std::int32_t kRowLocalBlock = 1024;   // threads; one CTA an SM
 // Rows of the row-local mapping that stay in registers, and the threads that hold one. What all warps do alike costs
 // the more the more they are; with few a thread holds many scores, and little hides the latencies.
 inline constexpr std::int64_t kMaxRegisterColumns = 16384;
-inline constexpr std::int32_t kBlockTo4K = 256;
+inline constexpr std::int32_t kBlockTo4K = 512;
 inline constexpr std::int32_t kBlockTo8K = 512;
 inline constexpr std::int32_t kBlockTo16K = 512;
 static_assert(kBlockTo4K >= 128 && kBlockTo8K >= 256 && kBlockTo16K >= 512);  // up to 8 quads (float4) a thread
@@ -56,9 +56,6 @@ inline constexpr std::int32_t kMaxStagedRoom = 2048;
 // Candidates of the other members of a cluster, and of all parts of a row, that the CTA that finishes takes at once.
 inline constexpr std::int32_t kMaxGathered = 7168;
 constexpr std::int32_t gathered_capacity(std::int32_t k) { return k <= 2048 ? kMaxGathered : 6144; }
-// Candidates in whose room the persistent mapping refines: a directly ranked bin and k columns.
-inline constexpr std::int32_t kRefiningTies = 256;
-constexpr std::int32_t refining_room(std::int32_t k) { return kRefiningTies + (k + 1) / 2; }
 constexpr std::int64_t staged_shared_bytes(std::int64_t candidate_capacity, std::int32_t threads) {
   return kStagedStages * staged_stage_bytes(threads) + kStagedStateBytes + shared_bytes(candidate_capacity);
 }

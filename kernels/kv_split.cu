@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
       if (row.length <= k) continue;
       const detail::Row part = row.part(static_cast<int>(unit & (lists.parts - 1)), lists.log_parts);
       const detail::Boundary boundary =
-          cta.template start<kView>(group, unit >> lists.log_parts, row, part, false, full, policy, operands);
+          cta.template start<kView>(group, unit >> lists.log_parts, row, part, full, policy, operands);
       const int count = cta.scan.scan(group, part, boundary, k, policy.digits, cta.buffer, operands.statistics);
       finish_unit(group, cta.buffer, count, row, k, policy.digits, boundary, lists, unit);
     }

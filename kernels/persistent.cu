@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Persistent sampled mapping (paper, sections 4.5 and 5.5): a CTA owns a row from the proposal to the output and takes
-// rows in turn. On bulk copies it has the SM to itself, and the copies of a row begin while the last one is refined; on
-// the paper's vector loads two share one, so that one scans while the other proposes or refines.
+// rows in turn. On bulk copies it has the SM to itself; on the paper's vector loads two share one, so that one scans
+// while the other proposes or refines.
 
 #include "kernels/detail/select_row.cuh"
 #include "kernels/detail/staged_rows.cuh"
@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(kPersistentBlock, 1)
                   const __grid_constant__ detail::GroupView full, const int capacity) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   const detail::Group<kPersistentBlock> group{static_cast<int>(threadIdx.x)};
-  detail::PartCta cta(group, detail::shared_memory(), capacity - refining_room(operands.k), 1);
+  detail::PartCta cta(group, detail::shared_memory(), capacity, 1);
   detail::select_staged_rows<kView>(group, cta, detail::Solo{}, detail::Share{blockIdx.x, gridDim.x}, operands, policy,
                                     full, capacity);
 #else

@@ -127,7 +127,7 @@ Proposal persistent_staged(const Request& request) {
   const DeviceInfo& device = request.device;
   const Problem& problem = request.problem;
   Proposal proposal;
-  if (!stage(request, kernels::kFullRound, kernels::refining_room(problem.k), &proposal)) return proposal;
+  if (!stage(request, kernels::kFullRound, 0, &proposal)) return proposal;
   proposal.block = kernels::kPersistentBlock;
   proposal.grid = static_cast<std::int32_t>(std::min<std::int64_t>(problem.num_rows, device.num_sms));
   set_cost(cost::launch_cost(device, cost::kStagedRow, problem.num_rows, static_cast<double>(problem.num_columns),

@@ -22,7 +22,6 @@ using Barrier = std::uint64_t;
 
 // One CTA owns the row.
 struct Solo {
-  static constexpr bool kAlone = true;
   __device__ bool finishes() const { return true; }
   __device__ Row part(const Row& row) const { return row; }
 
@@ -73,7 +72,6 @@ struct Solo {
 // distributed shared memory. All threads of all members call every function.
 class Cluster {
  public:
-  static constexpr bool kAlone = false;
   // Of 2^log_size members.
   __device__ explicit Cluster(int log_size)
       : rank_(static_cast<int>(__clusterRelativeBlockRank())), size_(1 << log_size), log_size_(log_size) {}

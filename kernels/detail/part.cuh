@@ -28,13 +28,6 @@ __device__ __forceinline__ BestStage best_stage(void* shared, int k) {
   return {tied, list, reinterpret_cast<std::int32_t*>(list + kernels::gathered_capacity(k))};
 }
 
-// The same of a buffer with kernels::refining_room(k) behind it, for candidates that are in the buffer.
-__device__ __forceinline__ BestStage best_stage_behind(const CandidateBuffer& buffer) {
-  std::uint64_t* const tied = buffer.candidates + buffer.capacity;
-  return {tied, buffer.candidates, reinterpret_cast<std::int32_t*>(tied + kDirectRank)};
-}
-static_assert(kernels::kRefiningTies == kDirectRank);
-
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 // Shared memory of a CTA: the stages, their barriers, and this.
 template <class Group>
@@ -74,13 +67,12 @@ struct PartCta {
   // the view of a row that is as long as the matrix is wide. Ends with a barrier.
   template <View kView>
   __device__ __forceinline__ Boundary start(const Group& group, std::int64_t index, const Row& row, const Row& part,
-                                            bool started, const GroupView& full, const Policy& policy,
-                                            const Operands& operands) {
+                                            const GroupView& full, const Policy& policy, const Operands& operands) {
     const int k = operands.k;
     Scratch* const scratch = buffer.scratch;
     const auto start_part = [&] {
       if (group.thread != 0) return;
-      if (!started) scan.start(part);
+      scan.start(part);
       scratch->count = 0;
       scratch->front = 0;
       scratch->back = 0;

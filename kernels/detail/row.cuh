@@ -88,23 +88,12 @@ struct Share {
   std::int64_t first, step;
 };
 
-struct Window {
-  std::int32_t start, length;
-};
-
-__device__ __forceinline__ Window load_window(const Operands& operands, std::int64_t index) {
-  Window window;
-  window.start =
-      operands.row_starts == nullptr ? 0 : min(max(__ldcg(operands.row_starts + index), 0), operands.num_columns);
-  const std::int32_t width = operands.num_columns - window.start;
-  window.length = operands.lengths == nullptr ? width : min(max(__ldcg(operands.lengths + index), 0), width);
-  return window;
-}
-
-__device__ __forceinline__ Row row_in(const Operands& operands, std::int64_t index, const Window& window) {
+__device__ __forceinline__ Row load_row(const Operands& operands, std::int64_t index) {
   Row row;
-  row.start = window.start;
-  row.length = window.length;
+  row.start =
+      operands.row_starts == nullptr ? 0 : min(max(__ldcg(operands.row_starts + index), 0), operands.num_columns);
+  const std::int32_t width = operands.num_columns - row.start;
+  row.length = operands.lengths == nullptr ? width : min(max(__ldcg(operands.lengths + index), 0), width);
   row.scores = operands.scores + index * operands.row_stride + row.start;
   row.offset = 0;
   const auto misaligned = static_cast<std::int32_t>(reinterpret_cast<std::uintptr_t>(row.scores) / sizeof(float) % 4);
@@ -112,10 +101,6 @@ __device__ __forceinline__ Row row_in(const Operands& operands, std::int64_t ind
   row.quads = (row.length - row.head) / 4;
   row.seed = static_cast<std::uint32_t>(index);
   return row;
-}
-
-__device__ __forceinline__ Row load_row(const Operands& operands, std::int64_t index) {
-  return row_in(operands, index, load_window(operands, index));
 }
 
 }  // namespace hpctopk::detail

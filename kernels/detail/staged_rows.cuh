@@ -54,30 +54,22 @@ __device__ __forceinline__ void select_staged_rows(const Group& group, PartCta<G
   const int k = operands.k;
   wait_for_kernel_in_front();
   const std::int64_t rows = live_rows(operands);
-  // One CTA refines apart from the stages, which take in the next row meanwhile. Others refine in them.
-  const BestStage best = Owner::kAlone ? best_stage_behind(buffer) : best_stage(cta.shared, k);
-  bool started = false;
-  Window next{};
-  if (share.first < rows) next = load_window(operands, share.first);
+  const BestStage best = best_stage(cta.shared, k);  // in the stages, once they have been scanned
   for (std::int64_t index = share.first; index < rows; index += share.step) {
     if (index != share.first) {  // the last row's scratch and stages have been read, and the stages written
-      if (!Owner::kAlone) async_proxy_fence();
+      async_proxy_fence();
       group.sync();
     }
-    const Row row = row_in(operands, index, next);
-    if (index + share.step < rows) next = load_window(operands, index + share.step);
+    const Row row = load_row(operands, index);
     std::int32_t* const out = operands.out + index * operands.out_row_stride;
     if (row.length <= k) {
       if (owner.finishes()) write_whole_row(group, row, k, out);
-      started = false;
       continue;
     }
     owner.begin(group, buffer.scratch);
     const Row part = owner.part(row);
-    const Boundary boundary = cta.template start<kView>(group, index, row, part, started, full, policy, operands);
+    const Boundary boundary = cta.template start<kView>(group, index, row, part, full, policy, operands);
     const int count = cta.scan.scan(group, part, boundary, k, policy.digits, buffer, operands.statistics);
-    started = Owner::kAlone && index + share.step < rows && next.length > k;
-    if (started && group.thread == 0) cta.scan.start(row_in(operands, index + share.step, next));
     const int total = owner.meet(group, buffer.scratch, buffer.candidates, count, cta.meeting, k);
     if (total < k || !fits_registers(total, k, policy)) {
       owner.part_company();
