@@ -22,28 +22,29 @@ struct TurnCost {
   double us_per_kscore;  // 1,024 scores, where memory is not the limit
 };
 
-// Row-local, row in registers: 4.7, 6.6 and 9.4 us at 1 x 4K, 8K and 16K.
-inline constexpr TurnCost kRegisterRow{2.3, 0.43};
+// Row-local, row in registers: 3.1, 4.3 and 5.7 us at 1 x 4K, 8K and 16K, 11.1 at 256 x 16K.
+inline constexpr TurnCost kRegisterRow{1.5, 0.21};
 // Row-local and fallback, streaming: 20 us at 1 x 32K, 53 at 1 x 128K. The row is read twice.
 inline constexpr TurnCost kStreamedRow{8.5, 0.34};
 // Persistent on vector loads: alone on an SM 18 us at 1 x 32K, 40 at 1 x 128K and 236 at 1 x 1M; two CTAs an SM take
 // 58 us a row at 8192 x 128K, 104 at 2048 x 256K and 353 at 512 x 1M.
 inline constexpr TurnCost kLoadsAlone{11, 0.22};
 inline constexpr TurnCost kLoadsPaired{16, 0.325};
-// Persistent on bulk copies: 8.5, 10.5 and 18 us at 1 x 16K, 32K and 128K; with all SMs at work 24 us a row at 512 x
-// 128K and 129 at 512 x 1M, where memory is the limit.
-inline constexpr TurnCost kStagedRow{7.7, 0.082};
-// Cluster on bulk copies: 11.5, 10.4 and 10.3 us at 1 x 128K on 4, 8 and 16 CTAs; 16 at 1 x 1M on 16.
-inline constexpr TurnCost kClusterPart{7.6, 0.082};
+// Persistent on bulk copies: 9.7 us at 1 x 32K, 19.1 at 64 x 128K; with all SMs at work 22.5 us a row at 512 x 128K and
+// 126 at 512 x 1M, where memory is the limit.
+inline constexpr TurnCost kStagedRow{6.8, 0.09};
+// Cluster on bulk copies: 11.1, 7.9, 6.5 and 6.2 us at 1 x 128K on 2, 4, 8 and 16 CTAs; 10.8 at 1 x 1M on 16.
+inline constexpr TurnCost kClusterPart{4.3, 0.089};
 // A CTA more in the cluster adds its arrival.
-inline constexpr double kUsPerMember = 0.08;
+inline constexpr double kUsPerMember = 0.05;
 // KV-split on bulk copies: 11.3 us at 1 x 128K on 16 CTAs; 15.4 and 15.8 at 1 x 1M on 64 and 128. Both kernels.
 inline constexpr TurnCost kSplitPart{5, 0.082};
 inline constexpr double kSplitMergeUs = 4.2;
 inline constexpr double kUsPerPart = 0.04;
 
-// Share of the SMs that clusters of any size can occupy at once: GPCs are not all the same size.
-inline constexpr double kClusterOccupancy = 0.85;
+// Share of the SMs that clusters can occupy at once. GPCs are not all the same size, so that some SMs find no cluster
+// of four or more; two are neighbours everywhere.
+constexpr double cluster_occupancy(std::int32_t ctas) { return ctas == 2 ? 1.0 : 0.85; }
 
 // A thread of the CPU back end: two take 1.8 ms for 64 x 128K.
 inline constexpr double kCpuThreadGbps = 9.3;

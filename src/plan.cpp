@@ -200,7 +200,7 @@ Proposal cluster(const Request& request) {
         shared_rows(request, kernels::kClusterBlock, parts, kernels::gathered_capacity(request.problem.k));
     if (!proposal.feasible) return proposal;
     const std::int64_t resident =
-        std::max<std::int64_t>(1, static_cast<std::int64_t>(device.num_sms * cost::kClusterOccupancy) / parts);
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(device.num_sms * cost::cluster_occupancy(parts)) / parts);
     proposal.cluster_size = parts;
     proposal.grid = static_cast<std::int32_t>(std::min(request.problem.num_rows, resident) * parts);
     set_cost(cost::launch_cost(device, cost::kClusterPart, request.problem.num_rows,
