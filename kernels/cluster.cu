@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kClusterBlock, 1)
   const Group group{static_cast<int>(threadIdx.x)};
   const int log_size = __popc(__clusterSizeInBlocks() - 1);  // of a power of two
   if constexpr (kStaged) {
-    detail::select_cluster_rows<kView>(group, detail::shared_memory(), log_size, operands, policy, view, capacity);
+    detail::select_cluster_row<kView>(group, detail::shared_memory(), log_size, operands, policy, view, capacity);
   } else {
     detail::select_rows<kView>(group, detail::Cluster(log_size), 1 << log_size, operands, policy, capacity);
   }

@@ -76,89 +76,89 @@ struct alignas(16) ClusterStage {
   QuadSampleStage<Group> sample;
 };
 
-// Shared memory: the stages, their barriers, then as in shared_bytes(), with a ClusterStage behind the candidates.
-// `capacity` counts both.
+// A row whose boundary may need a limit, or that the paper's view samples: from the proposal to the output. Out of
+// line, and so by value.
 template <View kView, class Group>
-__device__ __forceinline__ void select_cluster_rows(const Group& group, unsigned char* shared, int log_size,
-                                                    const Operands& operands, const Policy& policy,
-                                                    const QuadView& view, int capacity) {
+__device__ __noinline__ void select_specially(Group group, Cluster owner, DealtPart<Group> part, Row row, int length,
+                                              std::int64_t index, QuadProposal proposal, const Operands& operands,
+                                              const Policy& policy, CandidateBuffer buffer, BestStage best) {
+  Boundary boundary;
+  if constexpr (kView == View::kHashed) {
+    boundary = limit_plateau(group, operands, policy.sample, index, proposal.boundary, proposal.low,
+                             (1U << proposal.shift) - 1, buffer.histogram, buffer.scratch);
+  } else {
+    Row valid = row;
+    valid.length = length;
+    group.sync();
+    boundary = propose_strided(group, valid, policy.sample, operands.k, buffer.histogram, buffer.scratch);
+  }
+  const int count = part.template scan<true>(group, row, length, boundary, buffer);
+  cluster_wait();
+  finish_generally<kView>(group, owner, ClusterPart{index, boundary.primary, boundary.highest, boundary.limit, count},
+                          operands, policy, buffer, best);
+}
+
+// A row to a cluster. Shared memory: the stages, their barriers, then as in shared_bytes(), with a ClusterStage behind
+// the candidates. `capacity` counts both.
+template <View kView, class Group>
+__device__ __forceinline__ void select_cluster_row(const Group& group, unsigned char* shared, int log_size,
+                                                   const Operands& operands, const Policy& policy, const QuadView& view,
+                                                   int capacity) {
   static_assert(sizeof(ClusterStage<Group>) <= kernels::kRefinementEntries * kernels::kCandidateBytes);
+  const std::int64_t index = blockIdx.x >> log_size;
   const int rank = static_cast<int>(blockIdx.x) & ((1 << log_size) - 1);
   const int k = operands.k;
   CandidateBuffer buffer = part_buffer<Group>(shared, capacity);
   buffer.capacity = (capacity - kernels::kRefinementEntries) & ~1;  // keeps what is behind aligned
   auto* const stage = reinterpret_cast<ClusterStage<Group>*>(buffer.candidates + buffer.capacity);
-  DealtPart<Group> part(shared, reinterpret_cast<Barrier*>(shared + DealtPart<Group>::kBytes), rank, log_size);
-  SharedRefinement<Group> refinement(&stage->refinement, rank, log_size);
-  refinement.init(group);
-  if (group.thread == 0) {
-    part.init();
-    barrier_init_fence();
-  }
-  cluster_arrive_relaxed();  // all members run, and their barriers are there
+  const DealtPart<Group> part(shared, reinterpret_cast<Barrier*>(shared + DealtPart<Group>::kBytes), rank, log_size);
+  const SharedRefinement<Group> refinement(&stage->refinement, rank, log_size);
   wait_for_kernel_in_front();
-
-  const std::int64_t step = gridDim.x >> log_size;
-  for (std::int64_t index = blockIdx.x >> log_size; index < operands.max_rows; index += step) {
-    if (index >= step) {  // all are done with the last row
-      async_proxy_fence();
-      group.sync();
-      cluster_arrive();
-    }
-    const OpenRow open(operands, index);
-    const Row& row = open.row;
-    const QuadSample sample(group, row, view);
-    if (group.thread == 0) {
-      part.start(row);
-      buffer.scratch->count = 0;
-    }
-    if (group.thread < kFewBins) {
-      refinement.histogram()[group.thread] = 0;
-      stage->sample.histogram[group.thread] = 0;
-    }
-    const int length = open.length();
-    if (index >= open.num_rows || length <= k) {
-      group.sync();
-      part.drain(row);
-      cluster_wait();
-      if (index >= open.num_rows) return;
-      Row whole = row;
-      whole.length = length;
-      if (rank == 0) write_whole_row(group, whole, k, operands.out + index * operands.out_row_stride);
-      continue;
-    }
-    Boundary boundary;
-    FewBins bins{};
-    if constexpr (kView == View::kHashed) {
-      const int quads = min(row.quads, (length - row.head) >> 2);
-      const QuadProposal proposal = propose_by_quads(group, view, sample, length, quads, &stage->sample);
-      boundary = proposal.boundary;
-      bins = proposal.bins;
-      if (boundary.crowded) {
-        boundary = limit_plateau(group, operands, policy.sample, index, boundary, proposal.low,
-                                 (1U << proposal.shift) - 1, buffer.histogram, buffer.scratch);
-      }
-    } else {
-      Row valid = row;
-      valid.length = length;
-      boundary = propose_strided(group, valid, policy.sample, k, buffer.histogram, buffer.scratch);
-      if (!boundary.usable) group.sync();
-    }
-    const int count = part.scan(group, row, length, boundary, buffer);
+  const OpenRow open(operands, index);
+  const Row& row = open.row;
+  const QuadSample sample(group, row, view);
+  part.start(group, row);
+  refinement.init(group);
+  cluster_arrive_relaxed();  // this member runs, and its barriers are there
+  if (group.thread == 0) buffer.scratch->count = 0;
+  if (group.thread < kFewBins) stage->sample.histogram[group.thread] = 0;
+  const int length = open.length();
+  std::int32_t* const out = operands.out + index * operands.out_row_stride;
+  if (index >= open.num_rows || length <= k) {
+    group.sync();
+    part.drain(row);
     cluster_wait();
-    std::int32_t* const out = operands.out + index * operands.out_row_stride;
-    const bool counted = operands.statistics != nullptr;
-    int total = 0;
-    if (kView == View::kHashed && policy.digits == Digits::kNormalised && boundary.limit == Boundary::kNoLimit &&
-        refinement.select(group, buffer, count, reinterpret_cast<std::uint32_t*>(shared), bins, k, row.start, out,
-                          counted ? &total : nullptr)) {
-      if (counted && rank == 0 && group.thread == 0) count_row(operands.statistics, length, total, RowWork{});
-      continue;
-    }
-    finish_generally<kView>(group, Cluster(log_size),
-                            ClusterPart{index, boundary.primary, boundary.highest, boundary.limit, count}, operands,
-                            policy, buffer, best_stage<Group>(shared, k));
+    Row whole = row;
+    whole.length = length;
+    if (rank == 0 && index < open.num_rows) write_whole_row(group, whole, k, out);
+    return;
   }
+  QuadProposal proposal{};
+  bool special = kView != View::kHashed || policy.digits != Digits::kNormalised;
+  if constexpr (kView == View::kHashed) {
+    const int quads = min(row.quads, (length - row.head) >> 2);
+    proposal = propose_by_quads(group, view, sample, length, quads, &stage->sample);
+    special |= proposal.boundary.crowded;
+  }
+  const BestStage best = best_stage<Group>(shared, k);
+  if (special) {
+    select_specially<kView>(group, Cluster(log_size), part, row, length, index, proposal, operands, policy, buffer,
+                            best);
+    return;
+  }
+  const int count = part.template scan<false>(group, row, length, proposal.boundary, buffer);
+  cluster_wait();
+  if (refinement.select(group, buffer, count, reinterpret_cast<std::uint32_t*>(shared), proposal.bins, k, row.start,
+                        out)) {
+    if (operands.statistics != nullptr && rank == 0 && group.thread == 0) {
+      count_row(operands.statistics, length, refinement.total(), RowWork{});
+    }
+    return;
+  }
+  const Boundary& boundary = proposal.boundary;
+  finish_generally<kView>(group, Cluster(log_size),
+                          ClusterPart{index, boundary.primary, boundary.highest, Boundary::kNoLimit, count}, operands,
+                          policy, buffer, best);
 }
 #endif
 

@@ -88,9 +88,11 @@ __device__ __forceinline__ QuadProposal propose_by_quads(const Group& group, con
   // A key that `rank` samples reach, as in hashed_boundary(). A shorter row has the fewer subsets, which are to be the
   // smaller.
   int log_subset = length < view.least ? -1 : view.log_subset;
-  for (int w = view.quads; w > quads && log_subset >= 0; w = (w + 1) / 2) --log_subset;
+#pragma unroll 1
+  for (int w = view.quads; w > quads && log_subset >= 0; w = (w + 1) >> 1) --log_subset;
   std::uint32_t highest = highest_of(keys);
   std::uint32_t low = log_subset < 0 ? lowest_of(keys) : highest;
+#pragma unroll 1
   for (int i = 0; i < log_subset; ++i) low = max(low, __shfl_xor_sync(kFullWarp, low, 1 << i));
   low = __reduce_min_sync(kFullWarp, low == kAbsent ? kNanKey : low);
   highest = __reduce_max_sync(kFullWarp, highest);

@@ -25,30 +25,29 @@ class SharedRefinement {
     // By member: zeros, then the entries of all bins through each place.
     std::uint16_t through[kernels::kMaxClusterSize][4 + kFewBins];
     std::uint64_t tied[kDirectRank];
-    int histogram[kFewBins];  // cleared before a barrier
+    int histogram[kFewBins];
     Barrier counts_arrived, tied_arrived;
   };
 
   // Of member `rank` of 2^log_size.
   __device__ SharedRefinement(Stage* stage, int rank, int log_size) : stage_(stage), rank_(rank), log_size_(log_size) {}
 
-  // Comes before a barrier of the cluster. Thread 0 initialises the barriers.
-  __device__ void init(const Group& group) const {
-    if (group.thread < kernels::kMaxClusterSize) {
-      *reinterpret_cast<std::uint64_t*>(stage_->through[group.thread]) = 0;
-    }
-    if (group.thread == 0) {
-      barrier_init(&stage_->counts_arrived, 1);
-      barrier_init(&stage_->tied_arrived, 1);
-    }
+  // All threads call it before a barrier of the cluster.
+  __device__ __forceinline__ void init(const Group& group) const {
+    if (group.thread < kFewBins) stage_->histogram[group.thread] = 0;
+    if (group.thread >= kernels::kMaxClusterSize) return;
+    *reinterpret_cast<std::uint64_t*>(stage_->through[group.thread]) = 0;
+    if (group.thread == 0) barrier_init(&stage_->counts_arrived, 1);
+    if (group.thread == 1) barrier_init(&stage_->tied_arrived, 1);
+    barrier_init_fence();
   }
 
   // Writes the columns of the k best of all members' candidates, of which this one has `count`. False: it cannot be
-  // done so, in any member, and nothing is written. `places` has room for as many words. All members have begun the
-  // row, and nobody reads the stage any more.
+  // done so, in any member, and nothing is written. `places` has room for as many words. All members have
+  // come to init() before.
   __device__ __forceinline__ bool select(const Group& group, const CandidateBuffer& buffer, int count,
                                          std::uint32_t* places, const FewBins& bins, int k, std::int32_t start,
-                                         std::int32_t* out, int* total) {
+                                         std::int32_t* out) const {
     const std::uint64_t* const candidates = buffer.candidates;
     const bool countable = count <= min(buffer.capacity, kMostCounted >> log_size_);
     if (countable) {
@@ -65,8 +64,7 @@ class SharedRefinement {
     if (group.thread == 0) {
       barrier_arrive_expect(&stage_->counts_arrived, static_cast<std::uint32_t>(kCountBytes << log_size_));
     }
-    cluster_barrier_wait(&stage_->counts_arrived, counts_ & 1);
-    ++counts_;
+    cluster_barrier_wait(&stage_->counts_arrived, 0);
 
     // Two places a thread.
     int* const fewer_of_warps = buffer.scratch->warp_totals;
@@ -101,7 +99,6 @@ class SharedRefinement {
     const int need = k - above;
     const bool ranked = inside > need;  // otherwise all that are inside win
     if (ranked && inside > kDirectRank) return false;
-    if (total != nullptr) *total = total_of(group, size);
 
     if (ranked && group.thread == 0) {
       barrier_arrive_expect(&stage_->tied_arrived, static_cast<std::uint32_t>(inside) * 8);
@@ -126,8 +123,7 @@ class SharedRefinement {
       }
     }
     if (!ranked) return true;
-    cluster_barrier_wait(&stage_->tied_arrived, ties_ & 1);
-    ++ties_;
+    cluster_barrier_wait(&stage_->tied_arrived, 0);
     const int tied_end = tied_before + own[boundary + 1] - own[boundary];
 #pragma unroll 1
     for (int i = tied_before + group.warp(); i < tied_end; i += Group::kWarps) {
@@ -142,8 +138,12 @@ class SharedRefinement {
     return true;
   }
 
-  // To be cleared before a row begins.
-  __device__ int* histogram() const { return stage_->histogram; }
+  // The candidates of all members, of a row for which select() was true.
+  __device__ int total() const {
+    int total = 0;
+    for (int member = 0; member < 1 << log_size_; ++member) total += stage_->through[member][3 + kFewBins];
+    return total;
+  }
 
  private:
   static constexpr int kMostCounted = 0x7FF8 << 1;  // of all members, so that no sum leaves its half of a word
@@ -161,15 +161,8 @@ class SharedRefinement {
                  low | static_cast<std::uint64_t>(high) << 32, cluster_address(&stage_->counts_arrived, member));
   }
 
-  __device__ int total_of(const Group& group, int size) const {
-    const int mine = group.lane() < size ? stage_->through[group.lane()][3 + kFewBins] : 0;
-    return __reduce_add_sync(kFullWarp, mine);
-  }
-
   Stage* stage_;
   int rank_, log_size_;
-  unsigned counts_ = 0;
-  unsigned ties_ = 0;
 };
 #endif
 
