@@ -84,8 +84,13 @@ __device__ __noinline__ void select_specially(Group group, Cluster owner, DealtP
                                               const Policy& policy, CandidateBuffer buffer, BestStage best) {
   Boundary boundary;
   if constexpr (kView == View::kHashed) {
-    boundary = limit_plateau(group, operands, policy.sample, index, proposal.boundary, proposal.low,
-                             (1U << proposal.shift) - 1, buffer.histogram, buffer.scratch);
+    boundary = proposal.boundary;
+    if (boundary.crowded) {
+      const std::uint32_t key = boundary.primary;
+      const bool lowest = proposal.place == kFewBins - 1;
+      boundary = limit_plateau(group, operands, policy.sample, index, boundary, lowest ? key : proposal.sampled.base,
+                               proposal.sampled.high_of(proposal.place) - key, buffer.histogram, buffer.scratch);
+    }
   } else {
     Row valid = row;
     valid.length = length;
@@ -148,7 +153,7 @@ __device__ __forceinline__ void select_cluster_row(const Group& group, unsigned 
   }
   const int count = part.template scan<false>(group, row, length, proposal.boundary, buffer);
   cluster_wait();
-  if (refinement.select(group, buffer, count, reinterpret_cast<std::uint32_t*>(shared), proposal.bins, k, row.start,
+  if (refinement.select(group, buffer, count, reinterpret_cast<std::uint32_t*>(shared), proposal.certain, k, row.start,
                         out)) {
     if (operands.statistics != nullptr && rank == 0 && group.thread == 0) {
       count_row(operands.statistics, length, refinement.total(), RowWork{});
