@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Cluster mapping (paper, section 5.5): the CTAs of a cluster share a row. Each takes the same sample, so the boundary
-// needs no exchange, scans its part once, and sends its candidates to the first member, which refines. On vector loads
-// the first member reads them through distributed shared memory instead.
+// needs no exchange, scans its part once and, on bulk copies, refines its own candidates. On vector loads the first
+// member reads those of all through distributed shared memory and refines them alone.
 
+#include "kernels/detail/cluster_rows.cuh"
 #include "kernels/detail/select_row.cuh"
-#include "kernels/detail/staged_rows.cuh"
 #include "kernels/kernels.h"
 
 namespace hpctopk::kernels {
@@ -16,17 +16,14 @@ using Group = detail::Group<kClusterBlock>;
 template <View kView, bool kStaged>
 __global__ void __launch_bounds__(kClusterBlock, 1)
     cluster_kernel(const __grid_constant__ detail::Operands operands, const __grid_constant__ Policy policy,
-                   const __grid_constant__ detail::GroupView full, const int capacity) {
+                   const __grid_constant__ detail::QuadView view, const int capacity) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   const Group group{static_cast<int>(threadIdx.x)};
   const int log_size = __popc(__clusterSizeInBlocks() - 1);  // of a power of two
-  const detail::Cluster owner(log_size);
   if constexpr (kStaged) {
-    detail::PartCta cta(group, detail::shared_memory(), capacity - gathered_capacity(operands.k), owner.arrivals());
-    const detail::Share share{blockIdx.x >> log_size, gridDim.x >> log_size};
-    detail::select_staged_rows<kView>(group, cta, owner, share, operands, policy, full, capacity);
+    detail::select_cluster_row<kView>(group, detail::shared_memory(), log_size, operands, policy, view, capacity);
   } else {
-    detail::select_rows<kView>(group, owner, 1 << log_size, operands, policy, capacity);
+    detail::select_rows<kView>(group, detail::Cluster(log_size), 1 << log_size, operands, policy, capacity);
   }
 #else
   __trap();  // the planner gives this kernel to devices with clusters alone
@@ -41,7 +38,7 @@ int launch(const Plan& plan, const Arguments& arguments, Stream stream) {
   detail::LaunchConfig config(plan, stream, arguments.programmatic_dependent);
   config.set_cluster(plan.cluster_size);
   return config.launch(kernel, detail::make_operands(plan, arguments), plan.policy,
-                       detail::full_view(plan, Group::kSize), plan.candidate_capacity);
+                       detail::quad_view(plan, Group::kSize), plan.candidate_capacity);
 }
 
 }  // namespace

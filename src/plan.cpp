@@ -202,7 +202,9 @@ Proposal cluster(const Request& request) {
     const std::int64_t resident =
         std::max<std::int64_t>(1, static_cast<std::int64_t>(device.num_sms * cost::cluster_occupancy(parts)) / parts);
     proposal.cluster_size = parts;
-    proposal.grid = static_cast<std::int32_t>(std::min(request.problem.num_rows, resident) * parts);
+    // On bulk copies a cluster has one row; on vector loads it takes rows in turn.
+    const std::int64_t clusters = proposal.stages != 0 ? kMaxGrid / parts : resident;
+    proposal.grid = static_cast<std::int32_t>(std::min(request.problem.num_rows, clusters) * parts);
     set_cost(cost::launch_cost(device, cost::kClusterPart, request.problem.num_rows,
                                static_cast<double>(request.problem.num_columns) / parts, resident, parts,
                                parts * cost::kUsPerMember),

@@ -31,11 +31,8 @@ struct Scratch {
   std::uint32_t low_key;  // range of keys that a histogram covers
   std::uint32_t high_key;
   std::uint64_t kth;
-  std::uint64_t total;                         // candidates of all members of a cluster
   std::uint64_t bound;                         // a cluster's members read each other's k-th best here
   int published[2][kernels::kMaxClusterSize];  // candidates of a cluster's members, in turns
-  int gathered;                                // candidates of a cluster's other members
-  int begin;                                   // where those of this member go
   int front, back;                             // entries written from the front and the back of a list
   int fronts[kernels::kMaxParts];              // of the lists of a row's parts
   int ends[kernels::kMaxParts];                // where the lists of a row's parts end when they are read as one

@@ -89,64 +89,6 @@ class Cluster {
     return __reduce_add_sync(kFullWarp, group.lane() < size_ ? scratch->published[turn_][group.lane()] : 0);
   }
 
-  using Meeting = Solo::Meeting;
-  __device__ int arrivals() const { return rank_ == 0 ? size_ - 1 : 1; }
-
-  template <class Group>
-  __device__ void begin(const Group& group, Scratch* scratch) {
-    part_company();
-    if (rank_ == 0 && group.thread == 0) scratch->gathered = 0;
-    cluster_arrive();
-  }
-
-  // A member reserves room in the list of the one that finishes by an atomic on its counter, and stores there. A
-  // barrier that counts the bytes stored tells that one when all have come, and another tells the members how many
-  // there are.
-  template <class Group>
-  __device__ int meet(const Group& group, Scratch* scratch, const std::uint64_t* candidates, int count,
-                      const Meeting& meeting, int k) {
-    cluster_wait();
-    if (rank_ != 0) {
-      if (group.thread == 0) scratch->begin = atomicAdd(remote(&scratch->gathered, 0), count);
-      group.sync();
-      const int begin = scratch->begin;
-      const bool fits = begin + count <= kernels::gathered_capacity(k);
-      const std::uint32_t barrier = cluster_address(meeting.arrived, 0);
-      if (group.thread == 0) remote_arrive_expect(barrier, fits ? static_cast<std::uint32_t>(count) * 8 : 0);
-      if (fits) {
-        const std::uint32_t to = cluster_address(meeting.gathered + begin, 0);
-        for (int i = group.thread; i < count; i += Group::kSize) remote_store(to + 8 * i, candidates[i], barrier);
-      }
-      if (group.thread == 0) barrier_arrive_expect(meeting.arrived, sizeof scratch->total);
-    }
-    cluster_barrier_wait(meeting.arrived, met_ & 1);
-    ++met_;
-    const int total = rank_ == 0 ? count + scratch->gathered : static_cast<int>(scratch->total);
-    if (rank_ == 0 && group.thread > 0 && group.thread < size_) {
-      remote_store(cluster_address(&scratch->total, group.thread), static_cast<std::uint64_t>(total),
-                   cluster_address(meeting.arrived, group.thread));
-    }
-    cluster_arrive_relaxed();  // the barriers above have ordered what was stored; this tells who may leave
-    meeting_ = true;
-    return total;
-  }
-
-  struct Candidates {
-    static constexpr bool kOnChip = false;  // kept, because it takes longer to find them again
-    const std::uint64_t* own;
-    const std::uint64_t* gathered;
-    int count;
-    __device__ std::uint64_t operator()(int i) const { return i < count ? own[i] : gathered[i - count]; }
-  };
-  __device__ Candidates candidates(const std::uint64_t* own, const Meeting& meeting, int count) const {
-    return {own, meeting.gathered, count};
-  }
-
-  __device__ void part_company() {
-    if (meeting_) cluster_wait();
-    meeting_ = false;
-  }
-
   template <class Group>
   __device__ void add_histograms(const Group& group, int* histogram) const {
     constexpr int kPerThread = kBins / Group::kSize;
@@ -209,8 +151,6 @@ class Cluster {
   int size_;
   int log_size_;
   int turn_ = 0;
-  unsigned met_ = 0;
-  bool meeting_ = false;
 };
 #endif
 

@@ -191,16 +191,12 @@ __device__ __forceinline__ void bulk_copy(void* to, const void* from, std::uint3
                : "memory");
 }
 
-// To a barrier of another CTA of the cluster, `address` as cluster_address() gives it: an arrival that announces bytes,
-// and a store that counts them.
+// A place in the shared memory of a CTA of the cluster, and a store there that counts its bytes at a barrier of that
+// CTA.
 __device__ __forceinline__ std::uint32_t cluster_address(const void* pointer, int rank) {
   std::uint32_t address;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(pointer)), "r"(rank));
   return address;
-}
-__device__ __forceinline__ void remote_arrive_expect(std::uint32_t barrier, std::uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
 }
 __device__ __forceinline__ void remote_store(std::uint32_t address, std::uint64_t value, std::uint32_t barrier) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(address),

@@ -195,20 +195,20 @@ struct RegisterSample {
   }
 };
 
-// What hashed_boundary() proposed where that is crowded: if the lowest key of its bin is a plateau, equal scores are
-// admitted up to the index where the sample has as many of them as are wanted. Out of line, and from nothing but the
-// row's index: few rows come here, and those that do not should carry nothing for them. Ends with a barrier.
+// What was proposed where that is crowded: if the lowest key of its bin, which is `width` + 1 keys, is a plateau, equal
+// scores are admitted up to the index where the sample has as many of them as are wanted. `plateau`: the lowest key
+// that was counted. Out of line, and from nothing but the row's index: few rows come here, and those that do not should
+// carry nothing for them. Ends with a barrier.
 template <class Group>
 __device__ __noinline__ Boundary limit_plateau(Group group, const Operands& operands, const SamplePolicy& policy,
-                                               std::int64_t index, Boundary boundary, int* histogram,
-                                               Scratch* scratch) {
+                                               std::int64_t index, Boundary boundary, std::uint32_t plateau,
+                                               std::uint32_t width, int* histogram, Scratch* scratch) {
   const Row row = load_row(operands, index);
   const HashedView view = register_view(policy, row.length, row.quads, operands.k, Group::kSize).hashed;
   const ReloadedSample<Group> sample{row.quad(0), view, row.seed, group.thread};
-  std::uint32_t plateau = scratch->low_key;  // a key of the sample
-  const std::uint32_t width = (1U << bin_shift(plateau, scratch->high_key)) - 1;
   const bool known = boundary.primary == plateau;
   group.sync();
+  if (!view.usable()) return boundary;
   clear_histogram(group, histogram);
   if (group.thread == 0) {
     scratch->low_key = kNanKey;
@@ -265,6 +265,16 @@ __device__ __noinline__ Boundary limit_plateau(Group group, const Operands& oper
   }
   group.sync();
   return boundary;
+}
+
+// What hashed_boundary() proposed.
+template <class Group>
+__device__ __forceinline__ Boundary limit_plateau(const Group& group, const Operands& operands,
+                                                  const SamplePolicy& policy, std::int64_t index,
+                                                  const Boundary& boundary, int* histogram, Scratch* scratch) {
+  const std::uint32_t low = scratch->low_key;
+  const std::uint32_t width = (1U << bin_shift(low, scratch->high_key)) - 1;
+  return limit_plateau(group, operands, policy, index, boundary, low, width, histogram, scratch);
 }
 
 // The default proposal with the sample waiting in `stage`, shared memory for `room` keys.

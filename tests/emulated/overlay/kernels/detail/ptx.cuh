@@ -128,10 +128,6 @@ inline std::uint32_t cluster_address(const void* pointer, int rank) {
 inline void* cluster_memory(const emulated::Cluster& cluster, std::uint32_t address) {
   return cluster.ctas[address >> 24]->shared + (address & 0xFFFFFF);
 }
-inline void remote_arrive_expect(std::uint32_t barrier, std::uint32_t bytes) {
-  emulated::later(
-      [=, cluster = emulated::current->cta->cluster] { mbarrier(cluster_memory(*cluster, barrier))->arrive(bytes); });
-}
 inline void remote_store(std::uint32_t address, std::uint64_t value, std::uint32_t barrier) {
   emulated::later([=, cluster = emulated::current->cta->cluster] {
     std::memcpy(cluster_memory(*cluster, address), &value, sizeof value);
