@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
   const int k = operands.k;
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   if constexpr (kStaged) {
-    detail::PartCta<Group> cta(group, detail::shared_memory(), capacity, 1);
+    detail::PartCta<Group> cta(group, detail::shared_memory(), capacity, k);
     detail::wait_for_kernel_in_front();
     const std::int64_t units = detail::live_rows(operands) * lists.parts;
     for (std::int64_t unit = blockIdx.x; unit < units; unit += gridDim.x) {

@@ -17,9 +17,8 @@ __global__ void __launch_bounds__(kPersistentBlock, 1)
                   const __grid_constant__ detail::GroupView full, const int capacity) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   const detail::Group<kPersistentBlock> group{static_cast<int>(threadIdx.x)};
-  detail::PartCta cta(group, detail::shared_memory(), capacity, 1);
-  detail::select_staged_rows<kView>(group, cta, detail::Solo{}, detail::Share{blockIdx.x, gridDim.x}, operands, policy,
-                                    full, capacity);
+  detail::PartCta cta(group, detail::shared_memory(), capacity, operands.k);
+  detail::select_staged_rows<kView>(group, cta, operands, policy, full);
 #else
   __trap();  // the planner gives this kernel to devices with bulk copies alone
 #endif

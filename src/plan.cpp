@@ -205,10 +205,11 @@ Proposal cluster(const Request& request) {
     // On bulk copies a cluster has one row; on vector loads it takes rows in turn.
     const std::int64_t clusters = proposal.stages != 0 ? kMaxGrid / parts : resident;
     proposal.grid = static_cast<std::int32_t>(std::min(request.problem.num_rows, clusters) * parts);
-    set_cost(cost::launch_cost(device, cost::kClusterPart, request.problem.num_rows,
-                               static_cast<double>(request.problem.num_columns) / parts, resident, parts,
-                               parts * cost::kUsPerMember),
-             &proposal, "part(s)");
+    const cost::LaunchCost cost = cost::launch_cost(
+        device, proposal.stages != 0 ? cost::kClusterPart : cost::kClusterLoads, request.problem.num_rows,
+        static_cast<double>(request.problem.num_columns) / parts, resident, parts, parts * cost::kUsPerMember);
+    set_cost(cost, &proposal, "part(s)");
+    proposal.cost_us += static_cast<double>(std::max<std::int64_t>(cost.turns - 1, 0)) * cost::kUsPerClusterTurn;
     return proposal;
   });
 }
@@ -233,8 +234,9 @@ Proposal kv_split(const Request& request) {
     proposal.workspace_bytes = kernels::split_workspace_bytes(problem.num_rows, parts, problem.k);
     proposal.grid = static_cast<std::int32_t>(std::min<std::int64_t>(problem.num_rows * parts, device.num_sms));
     const std::int64_t merges = (problem.num_rows + device.num_sms - 1) / device.num_sms;
-    set_cost(cost::launch_cost(device, cost::kSplitPart, problem.num_rows * parts,
-                               static_cast<double>(problem.num_columns) / parts, device.num_sms),
+    const cost::TurnCost turn = proposal.stages != 0 ? cost::kSplitPart : cost::kSplitLoads;
+    set_cost(cost::launch_cost(device, turn, problem.num_rows * parts, static_cast<double>(problem.num_columns) / parts,
+                               device.num_sms),
              &proposal, "part(s)");
     proposal.cost_us += static_cast<double>(merges) * (cost::kSplitMergeUs + parts * cost::kUsPerPart);
     return proposal;

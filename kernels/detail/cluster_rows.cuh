@@ -61,7 +61,7 @@ __device__ __noinline__ void finish_generally(Group group, Cluster owner, Cluste
   if (!owner.finishes()) return;
   if (fits_registers(count, k, policy)) {
     group.sync();
-    select_from_registers(group, {nullptr, count, k, row.length, row.start, out}, Solo::Candidates{buffer.candidates},
+    select_from_registers(group, {nullptr, count, k, row.length, row.start, out}, CandidatesOnChip{buffer.candidates},
                           part.boundary, part.highest, part.limit, buffer.histogram, buffer.scratch, best);
   } else {
     finish_row(group, row.start, row.length, policy.digits, k, part.boundary, part.highest, count, buffer, out);

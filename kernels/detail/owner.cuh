@@ -31,30 +31,6 @@ struct Solo {
     return count;
   }
 
-  // The meeting of the members of a row's parts: begin() where the row begins, meet() once this one has its `count`
-  // candidates, which brings those of the others to `gathered` of the one that finishes; returns how many there are in
-  // all.
-  struct Meeting {
-    std::uint64_t* gathered;  // [gathered_capacity(k)]
-    Barrier* arrived;         // one phase a row: initialised for arrivals()
-  };
-  __device__ int arrivals() const { return 1; }
-  template <class Group>
-  __device__ void begin(const Group&, Scratch*) const {}
-  template <class Group>
-  __device__ int meet(const Group&, Scratch*, const std::uint64_t*, int count, const Meeting&, int) const {
-    return count;
-  }
-  // The candidates of the member that finishes, of which `count` are its own, and those of the others after them.
-  struct Candidates {
-    static constexpr bool kOnChip = true;
-    const std::uint64_t* own;
-    __device__ std::uint64_t operator()(int i) const { return own[i]; }
-  };
-  __device__ Candidates candidates(const std::uint64_t* own, const Meeting&, int) const { return {own}; }
-  // Ends the meeting, if there was one: comes before anything else that the members do together, and before they exit.
-  __device__ void part_company() const {}
-
   // Makes every member's histogram that of the row.
   template <class Group>
   __device__ void add_histograms(const Group&, int*) const {}

@@ -42,21 +42,13 @@ struct PartCta {
   static_assert((kDirectRank + kernels::gathered_capacity(0)) * kernels::kCandidateBytes + 2048 * 4 <= kStages);
   static_assert((kDirectRank + kernels::gathered_capacity(kMaxK)) * kernels::kCandidateBytes + kMaxK * 4 <= kStages);
 
-  unsigned char* shared;
   CandidateBuffer buffer;
   StagedScan<Group> scan;
-  Solo::Meeting meeting;
+  BestStage best;  // in the stages, once they have been scanned
 
-  // `capacity`: of the CTA's own candidates. Behind them those of others may come, by `arrivals` arrivals.
-  __device__ PartCta(const Group& group, unsigned char* shared, int capacity, int arrivals)
-      : shared(shared),
-        buffer(part_buffer<Group>(shared, capacity)),
-        scan(stages_at(shared)),
-        meeting{buffer.candidates + buffer.capacity,
-                reinterpret_cast<Barrier*>(shared + kStages) + kernels::kStagedStages} {
-    if (group.thread != 0) return;  // the others come to the barriers after start()
-    barrier_init(meeting.arrived, arrivals);
-    stages_at(shared).init();
+  __device__ PartCta(const Group& group, unsigned char* shared, int capacity, int k)
+      : buffer(part_buffer<Group>(shared, capacity)), scan(stages_at(shared)), best(best_stage(shared, k)) {
+    if (group.thread == 0) stages_at(shared).init();  // the others come to the barriers after start()
   }
 
   __device__ static Stages<Group> stages_at(unsigned char* shared) {

@@ -8,8 +8,8 @@
 
 #include <cstdint>
 
-#include "kernels/detail/sample.cuh"
 #include "kernels/detail/linear_bins.cuh"
+#include "kernels/detail/sample.cuh"
 #include "kernels/detail/view.h"
 
 namespace hpctopk::detail {

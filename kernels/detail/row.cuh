@@ -83,11 +83,6 @@ __device__ __forceinline__ std::int64_t live_rows(const Operands& operands) {
   return rows < 0 ? 0 : min(rows, operands.max_rows);
 }
 
-// The rows that a CTA, or a cluster of them, takes in turn.
-struct Share {
-  std::int64_t first, step;
-};
-
 __device__ __forceinline__ Row load_row(const Operands& operands, std::int64_t index) {
   Row row;
   row.start =

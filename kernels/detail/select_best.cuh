@@ -237,6 +237,13 @@ __device__ __forceinline__ void select_best(const Group& group, const Selection&
 template <class Group>
 inline constexpr int kEntries = kernels::kMaxGathered / Group::kSize;
 
+// Candidates as select_from_registers() takes them.
+struct CandidatesOnChip {
+  static constexpr bool kOnChip = true;
+  const std::uint64_t* candidates;
+  __device__ std::uint64_t operator()(int i) const { return candidates[i]; }
+};
+
 // What select_from_registers() needs beside.
 struct BestStage {
   std::uint64_t* tied;  // [kDirectRank]
