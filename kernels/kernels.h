@@ -57,7 +57,7 @@ inline constexpr std::int32_t kMaxStagedRoom = 2048;
 inline constexpr std::int32_t kMaxGathered = 7168;
 constexpr std::int32_t gathered_capacity(std::int32_t k) { return k <= 2048 ? kMaxGathered : 6144; }
 // What the members of a cluster refine a row's candidates with, in that place, in candidates.
-inline constexpr std::int32_t kRefinementEntries = 960;
+inline constexpr std::int32_t kRefinementEntries = 1536;
 constexpr std::int64_t staged_shared_bytes(std::int64_t candidate_capacity, std::int32_t threads) {
   return kStagedStages * staged_stage_bytes(threads) + kStagedStateBytes + shared_bytes(candidate_capacity);
 }

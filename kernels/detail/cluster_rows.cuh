@@ -79,7 +79,8 @@ struct alignas(16) ClusterStage {
 // A row whose boundary may need a limit, or that the paper's view samples: from the proposal to the output. Out of
 // line, and so by value.
 template <View kView, class Group>
-__device__ __noinline__ void select_specially(Group group, Cluster owner, DealtPart<Group> part, Row row, int length,
+__device__ __noinline__ void select_specially(Group group, Cluster owner, DealtPart<Group> part,
+                                              SharedRefinement<Group> refinement, Row row, int length,
                                               std::int64_t index, QuadProposal proposal, const Operands& operands,
                                               const Policy& policy, CandidateBuffer buffer, BestStage best) {
   Boundary boundary;
@@ -99,6 +100,15 @@ __device__ __noinline__ void select_specially(Group group, Cluster owner, DealtP
   }
   const int count = part.template scan<true>(group, row, length, boundary, buffer);
   cluster_wait();
+  const FewBins bins = FewBins::of(boundary.primary, max(boundary.highest, boundary.primary + 1));
+  if (policy.digits == Digits::kNormalised && boundary.primary < boundary.highest &&
+      refinement.select(group, buffer, count, reinterpret_cast<std::uint32_t*>(best.tied), bins, operands.k, row.start,
+                        operands.out + index * operands.out_row_stride)) {
+    if (operands.statistics != nullptr && owner.finishes() && group.thread == 0) {
+      count_row(operands.statistics, length, refinement.total(), RowWork{});
+    }
+    return;
+  }
   finish_generally<kView>(group, owner, ClusterPart{index, boundary.primary, boundary.highest, boundary.limit, count},
                           operands, policy, buffer, best);
 }
@@ -147,8 +157,8 @@ __device__ __forceinline__ void select_cluster_row(const Group& group, unsigned 
   }
   const BestStage best = best_stage(shared, k);
   if (special) {
-    select_specially<kView>(group, Cluster(log_size), part, row, length, index, proposal, operands, policy, buffer,
-                            best);
+    select_specially<kView>(group, Cluster(log_size), part, refinement, row, length, index, proposal, operands, policy,
+                            buffer, best);
     return;
   }
   const int count = part.template scan<false>(group, row, length, proposal.boundary, buffer);
