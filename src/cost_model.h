@@ -23,7 +23,7 @@ struct TurnCost {
 };
 
 // Row-local, row in registers: 3.1, 4.3 and 5.7 us at 1 x 4K, 8K and 16K, 11.1 at 256 x 16K.
-inline constexpr TurnCost kRegisterRow{1.5, 0.21};
+inline constexpr TurnCost kRegisterRow{1.4, 0.21};
 // Row-local and fallback, streaming: 20 us at 1 x 32K, 53 at 1 x 128K. The row is read twice.
 inline constexpr TurnCost kStreamedRow{8.5, 0.34};
 // Persistent on vector loads: alone on an SM 18 us at 1 x 32K, 40 at 1 x 128K and 236 at 1 x 1M; two CTAs an SM take

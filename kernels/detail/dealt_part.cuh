@@ -28,10 +28,13 @@ class DealtPart {
   // Starts the copies of the member's pieces of `row`, which is as long as it may be. All threads call; a barrier comes
   // before anything else.
   __device__ __forceinline__ void start(const Group& group, const Row& row) const {
-    if (group.thread >= kStages) return;
-    barrier_init(&full_[group.thread], 1);
-    barrier_init_fence();
-    copy(row, group.thread);
+    if (group.warp() != 0) return;
+    if (group.thread < kStages) {
+      barrier_init(&full_[group.thread], 1);
+      barrier_init_fence();
+    }
+    __syncwarp();
+    if (group.thread < kStages) copy(row, group.thread);
   }
 
   // Waits for what start() has brought beyond the first `pieces`.
