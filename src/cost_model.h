@@ -2,7 +2,7 @@
 //
 // What a mapping costs, in microseconds: the planner's knobs. A CTA's turn (a row, or its part of one) takes a fixed
 // time and a time for each score it reads; turns that do not fit the device at once follow each other. The constants
-// are fits to the tables of docs/performance.md, measured on an H200 (132 SMs, 4.53 TB/s) at k = 2048.
+// are fits to what docs/performance.md says, measured on an H200 (132 SMs, 4.53 TB/s) at k = 2048.
 
 #ifndef HPCTOPK_SRC_COST_MODEL_H_
 #define HPCTOPK_SRC_COST_MODEL_H_
