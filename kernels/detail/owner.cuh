@@ -16,10 +16,6 @@
 
 namespace hpctopk::detail {
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-using Barrier = std::uint64_t;
-#endif
-
 // One CTA owns the row.
 struct Solo {
   __device__ bool finishes() const { return true; }
