@@ -154,6 +154,9 @@ __device__ __forceinline__ void barrier_init(Barrier* barrier, int arrivals) {
 __device__ __forceinline__ void barrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
+__device__ __forceinline__ void barrier_arrive(Barrier* barrier) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
 __device__ __forceinline__ void barrier_arrive_expect(Barrier* barrier, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
@@ -188,8 +191,40 @@ __device__ __forceinline__ void bulk_copy(void* to, const void* from, std::uint3
                : "memory");
 }
 
+// A place in the shared memory of a CTA of the cluster, and a store there that counts its bytes at a barrier of that
+// CTA.
+__device__ __forceinline__ std::uint32_t cluster_address(const void* pointer, int rank) {
+  std::uint32_t address;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(pointer)), "r"(rank));
+  return address;
+}
+__device__ __forceinline__ void remote_store(std::uint32_t address, std::uint64_t value, std::uint32_t barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(address),
+               "l"(value), "r"(barrier)
+               : "memory");
+}
+// As barrier_wait() for arrivals from other CTAs of the cluster.
+__device__ __forceinline__ void cluster_barrier_wait(Barrier* barrier, std::uint32_t parity) {
+  std::uint32_t ended;
+  do {
+    asm volatile(
+        "{\n"
+        ".reg .pred ended;\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 ended, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, ended;\n"
+        "}"
+        : "=r"(ended)
+        : "r"(shared_address(barrier)), "r"(parity)
+        : "memory");
+  } while (ended == 0);
+}
+
 // The barrier of a thread-block cluster: what a thread wrote before it, its members read after it.
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+// The same where what was written has been ordered otherwise: does not wait for what the thread has under way.
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+}
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 __device__ __forceinline__ void cluster_sync() {
   cluster_arrive();

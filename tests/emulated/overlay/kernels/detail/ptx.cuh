@@ -96,6 +96,7 @@ inline void barrier_init(Barrier* barrier, int arrivals) {
   std::memcpy(barrier, &initial, sizeof initial);
 }
 inline void barrier_init_fence() {}
+inline void barrier_arrive(Barrier* barrier) { mbarrier(barrier)->arrive(0); }
 inline void barrier_arrive_expect(Barrier* barrier, std::uint32_t bytes) { mbarrier(barrier)->arrive(bytes); }
 inline bool barrier_try_wait(Barrier* barrier, std::uint32_t parity) {
   if (mbarrier(barrier)->phase == parity) emulated::yield();
@@ -105,6 +106,7 @@ inline void barrier_wait(Barrier* barrier, std::uint32_t parity) {
   while (!barrier_try_wait(barrier, parity)) {
   }
 }
+inline void cluster_barrier_wait(Barrier* barrier, std::uint32_t parity) { barrier_wait(barrier, parity); }
 inline void async_proxy_fence() {}
 
 inline void bulk_copy(void* to, const void* from, std::uint32_t bytes, Barrier* barrier) {
@@ -119,6 +121,20 @@ inline void bulk_copy(void* to, const void* from, std::uint32_t bytes, Barrier* 
   });
 }
 
+// Of shared memory of the cluster: the rank in the highest byte.
+inline std::uint32_t cluster_address(const void* pointer, int rank) {
+  return static_cast<std::uint32_t>(emulated::offset(pointer)) | static_cast<std::uint32_t>(rank) << 24;
+}
+inline void* cluster_memory(const emulated::Cluster& cluster, std::uint32_t address) {
+  return cluster.ctas[address >> 24]->shared + (address & 0xFFFFFF);
+}
+inline void remote_store(std::uint32_t address, std::uint64_t value, std::uint32_t barrier) {
+  emulated::later([=, cluster = emulated::current->cta->cluster] {
+    std::memcpy(cluster_memory(*cluster, address), &value, sizeof value);
+    mbarrier(cluster_memory(*cluster, barrier))->complete(sizeof value);
+  });
+}
+
 inline void cluster_arrive() {
   emulated::Cluster* const cluster = emulated::current->cta->cluster;
   emulated::Meeting& meeting = cluster->meeting;
@@ -127,6 +143,7 @@ inline void cluster_arrive() {
   meeting.arrived = 0;
   ++meeting.generation;
 }
+inline void cluster_arrive_relaxed() { cluster_arrive(); }
 inline void cluster_wait() {
   const emulated::Meeting& meeting = emulated::current->cta->cluster->meeting;
   const unsigned passed = emulated::current->cluster_generation;
