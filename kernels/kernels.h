@@ -52,9 +52,12 @@ inline constexpr std::int64_t kStagedStateBytes = 128;  // barriers
 constexpr std::int64_t staged_stage_bytes(std::int32_t threads) { return std::int64_t{64} * threads; }
 // Room beyond k that a buffer needs: what the warps that find no more leave blank, and the row's edges.
 inline constexpr std::int32_t kMinStagedRoom = 1100;
-// Candidates of all parts of a row that the CTA that finishes takes at once.
+inline constexpr std::int32_t kMaxStagedRoom = 2048;
+// Candidates of the other members of a cluster, and of all parts of a row, that the CTA that finishes takes at once.
 inline constexpr std::int32_t kMaxGathered = 7168;
 constexpr std::int32_t gathered_capacity(std::int32_t k) { return k <= 2048 ? kMaxGathered : 6144; }
+// What the members of a cluster refine a row's candidates with, in that place, in candidates.
+inline constexpr std::int32_t kRefinementEntries = 1536;
 constexpr std::int64_t staged_shared_bytes(std::int64_t candidate_capacity, std::int32_t threads) {
   return kStagedStages * staged_stage_bytes(threads) + kStagedStateBytes + shared_bytes(candidate_capacity);
 }

@@ -33,11 +33,16 @@ inline constexpr TurnCost kLoadsPaired{16, 0.325};
 // Persistent on bulk copies: 9.7 us at 1 x 32K, 19.1 at 64 x 128K; with all SMs at work 22.5 us a row at 512 x 128K and
 // 126 at 512 x 1M, where memory is the limit.
 inline constexpr TurnCost kStagedRow{6.8, 0.09};
-// Cluster: 21 us at 1 x 128K on 8 CTAs, 18 at 1 x 16K.
-inline constexpr TurnCost kClusterPart{14, 0.25};
-// KV-split on bulk copies: 11.3 us at 1 x 128K on 16 CTAs, 13.7 at 16 x 128K on 8, 21.6 at 64 x 128K on 2, 15.7 at 1 x
-// 1M on 64. Both kernels.
-inline constexpr TurnCost kSplitPart{7, 0.082};
+// Cluster on bulk copies: 11.1, 7.9, 6.5 and 6.2 us at 1 x 128K on 2, 4, 8 and 16 CTAs; 10.8 at 1 x 1M on 16.
+inline constexpr TurnCost kClusterPart{4.3, 0.089};
+// And on vector loads: 21 us at 1 x 128K on 8 CTAs, 18 at 1 x 16K.
+inline constexpr TurnCost kClusterLoads{14, 0.25};
+// A cluster takes the place of another later than a CTA takes its next row.
+inline constexpr double kUsPerClusterTurn = 3;
+// A CTA more in the cluster adds its arrival.
+inline constexpr double kUsPerMember = 0.05;
+// KV-split on bulk copies: 11.3 us at 1 x 128K on 16 CTAs; 15.4 and 15.8 at 1 x 1M on 64 and 128. Both kernels.
+inline constexpr TurnCost kSplitPart{5, 0.082};
 inline constexpr double kSplitMergeUs = 4.2;
 // And on vector loads: 20.8 us at 1 x 128K on 16 CTAs, 19.3 at 1 x 16K.
 inline constexpr TurnCost kSplitLoads{12, 0.25};

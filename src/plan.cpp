@@ -105,18 +105,18 @@ Proposal one_cta_a_row(const Request& request, View view, std::int32_t block, st
   return proposal;
 }
 
-// Fills in a CTA on bulk copies, where the policy wants it and the device has them and room for k candidates and up to
-// `largest_room` more.
-bool stage(const Request& request, std::int32_t largest_room, Proposal* proposal) {
+// Fills in a CTA on bulk copies, where the policy wants it and the device has them and room: for k candidates and up to
+// `largest_room` more of its own, and for `beside` more, such as those of other CTAs.
+bool stage(const Request& request, std::int32_t largest_room, std::int32_t beside, Proposal* proposal) {
   if (request.policy.pipeline != Pipeline::kBulk || request.device.compute_capability < 90) return false;
   const std::int64_t room =
       request.device.shared_memory_per_block - kernels::staged_shared_bytes(0, kernels::kPersistentBlock);
-  const std::int64_t fits = room / kernels::kCandidateBytes;
+  const std::int64_t fits = room / kernels::kCandidateBytes - beside;
   const std::int32_t k = request.problem.k;
   if (fits < k + kernels::kMinStagedRoom) return false;
   proposal->feasible = true;
   proposal->stages = kernels::kStagedStages;
-  proposal->candidate_capacity = static_cast<std::int32_t>(std::min<std::int64_t>(fits, k + largest_room));
+  proposal->candidate_capacity = static_cast<std::int32_t>(std::min<std::int64_t>(fits, k + largest_room)) + beside;
   proposal->shared_bytes = kernels::staged_shared_bytes(proposal->candidate_capacity, kernels::kPersistentBlock);
   proposal->view = request.policy.sample.view;
   return true;
@@ -127,7 +127,7 @@ Proposal persistent_staged(const Request& request) {
   const DeviceInfo& device = request.device;
   const Problem& problem = request.problem;
   Proposal proposal;
-  if (!stage(request, kernels::kFullRound, &proposal)) return proposal;
+  if (!stage(request, kernels::kFullRound, 0, &proposal)) return proposal;
   proposal.block = kernels::kPersistentBlock;
   proposal.grid = static_cast<std::int32_t>(std::min<std::int64_t>(problem.num_rows, device.num_sms));
   set_cost(cost::launch_cost(device, cost::kStagedRow, problem.num_rows, static_cast<double>(problem.num_columns),
@@ -155,11 +155,14 @@ Proposal persistent(const Request& request) {
   return staged.feasible ? staged : persistent_loads(request);
 }
 
-// The fields of a mapping in which `parts` CTAs share a row by vector loads, one CTA an SM.
-Proposal shared_rows(const Request& request, std::int32_t block, std::int32_t parts) {
+// The fields of a mapping in which `parts` CTAs share a row, one CTA an SM. `gathered`: candidates that a CTA takes
+// from others at once.
+Proposal shared_rows(const Request& request, std::int32_t block, std::int32_t parts, std::int32_t gathered) {
   Proposal proposal;
   proposal.block = block;
   proposal.ctas_per_row = parts;
+  const std::int32_t largest_room = gathered > 0 ? kernels::kMaxStagedRoom : kernels::kFullRound;
+  if (stage(request, largest_room, gathered, &proposal)) return proposal;
   proposal.candidate_capacity = candidate_capacity(request, 1, kernels::kFullRound);
   proposal.feasible = proposal.candidate_capacity != 0;
   proposal.view = request.policy.sample.view;
@@ -193,15 +196,20 @@ Proposal cluster(const Request& request) {
   if (device.compute_capability < 90 || device.max_cluster_size < 2) return refuse("the device has no clusters");
   const std::int32_t most = std::min(device.max_cluster_size, kernels::kMaxClusterSize);
   return cheapest_split(request, most, [&](std::int32_t parts) {
-    Proposal proposal = shared_rows(request, kernels::kClusterBlock, parts);
+    Proposal proposal =
+        shared_rows(request, kernels::kClusterBlock, parts, kernels::gathered_capacity(request.problem.k));
     if (!proposal.feasible) return proposal;
     const std::int64_t resident =
         std::max<std::int64_t>(1, static_cast<std::int64_t>(device.num_sms * cost::cluster_occupancy(parts)) / parts);
     proposal.cluster_size = parts;
-    proposal.grid = static_cast<std::int32_t>(std::min(request.problem.num_rows, resident) * parts);
-    set_cost(cost::launch_cost(device, cost::kClusterPart, request.problem.num_rows,
-                               static_cast<double>(request.problem.num_columns) / parts, resident, parts),
-             &proposal, "part(s)");
+    // On bulk copies a cluster has one row; on vector loads it takes rows in turn.
+    const std::int64_t clusters = proposal.stages != 0 ? kMaxGrid / parts : resident;
+    proposal.grid = static_cast<std::int32_t>(std::min(request.problem.num_rows, clusters) * parts);
+    const cost::LaunchCost cost = cost::launch_cost(
+        device, proposal.stages != 0 ? cost::kClusterPart : cost::kClusterLoads, request.problem.num_rows,
+        static_cast<double>(request.problem.num_columns) / parts, resident, parts, parts * cost::kUsPerMember);
+    set_cost(cost, &proposal, "part(s)");
+    proposal.cost_us += static_cast<double>(std::max<std::int64_t>(cost.turns - 1, 0)) * cost::kUsPerClusterTurn;
     return proposal;
   });
 }
@@ -212,8 +220,7 @@ Proposal kv_split(const Request& request) {
   if (is_cpu(request)) return refuse("the device is a CPU");
   if (request.policy.sample.view == View::kNone) return refuse("this mapping samples, and policy.sample.view is none");
   return cheapest_split(request, kernels::kMaxParts, [&](std::int32_t parts) {
-    Proposal proposal = shared_rows(request, kernels::kSplitBlock, parts);
-    stage(request, kernels::kFullRound, &proposal);
+    Proposal proposal = shared_rows(request, kernels::kSplitBlock, parts, 0);
     if (!proposal.feasible) return proposal;
     // In this order: num_rows may be too large to multiply.
     const auto most =

@@ -95,9 +95,10 @@ void expect_sound_gpu_plan(const Plan& plan, const Problem& p, const DeviceInfo&
   ASSERT_GE(plan.cluster_size, 1);
   ASSERT_LE(plan.cluster_size, device.max_cluster_size);
   if (plan.stages > 0) {
-    ASSERT_TRUE(plan.kernel == Kernel::kPersistent || plan.kernel == Kernel::kKvSplit);
+    const std::int32_t beside = plan.kernel == Kernel::kCluster ? kernels::gathered_capacity(p.k) : 0;
+    ASSERT_TRUE(plan.kernel == Kernel::kPersistent || shares_rows);
     ASSERT_GE(device.compute_capability, 90);
-    ASSERT_GE(plan.candidate_capacity, p.k + kernels::kMinStagedRoom);
+    ASSERT_GE(plan.candidate_capacity, p.k + kernels::kMinStagedRoom + beside);
     ASSERT_EQ(plan.shared_bytes, kernels::staged_shared_bytes(plan.candidate_capacity, plan.block));
   } else {
     ASSERT_GE(plan.candidate_capacity, p.k + kernels::kMinRound);

@@ -96,7 +96,7 @@ std::vector<std::int32_t> sorted_selection(const float* scores, std::int32_t sta
 
 struct Mapping {
   Kernel kernel;
-  const char* policy;  // "default", "loads" or "paper"
+  const char* policy;  // "default", "loads", "paper" or "mixed"
 };
 
 std::string name_of(const testing::TestParamInfo<Mapping>& info) {
@@ -134,6 +134,14 @@ void expect_right(const Mapping& mapping, unsigned seed) {
   problem.row_stride = problem.num_columns + (uniform(rng, 0, 1) == 0 ? 0 : uniform(rng, 1, 7));
   Policy policy = name == "paper" ? paper_policy() : default_policy();
   if (name == "loads") policy.pipeline = Pipeline::kLoads;
+  if (name == "mixed") {
+    if (uniform(rng, 0, 3) == 0) policy = paper_policy();
+    if (uniform(rng, 0, 3) == 0) policy.digits = Digits::kFixed;
+    policy.pipeline = Pipeline::kBulk;
+    policy.sample.chunk = 4 << uniform(rng, 0, 6);
+    if (uniform(rng, 0, 2) == 0) policy.sample.max_samples = 256 << uniform(rng, 0, 6);
+    policy.sample.min_samples = std::min(policy.sample.min_samples, policy.sample.max_samples);
+  }
   if (uniform(rng, 0, 7) == 0) policy.sample.sigmas = 0;  // boundaries that admit too few
   PlanOptions options;
   options.kernel = mapping.kernel;
@@ -226,8 +234,8 @@ INSTANTIATE_TEST_SUITE_P(Mappings, EmulatedTest,
                                          Mapping{Kernel::kKvSplit, "default"}, Mapping{Kernel::kKvSplit, "loads"},
                                          Mapping{Kernel::kKvSplit, "paper"}, Mapping{Kernel::kCluster, "default"},
                                          Mapping{Kernel::kCluster, "loads"}, Mapping{Kernel::kCluster, "paper"},
-                                         Mapping{Kernel::kRowLocal, "default"}, Mapping{Kernel::kRowLocal, "paper"},
-                                         Mapping{Kernel::kFallback, "default"}),
+                                         Mapping{Kernel::kCluster, "mixed"}, Mapping{Kernel::kRowLocal, "default"},
+                                         Mapping{Kernel::kRowLocal, "paper"}, Mapping{Kernel::kFallback, "default"}),
                          name_of);
 
 }  // namespace

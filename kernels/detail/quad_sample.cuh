@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Phase 1 of a member of a cluster, in the fewest steps: a quad a thread and bins so few that every warp looks for the
+// boundary itself. The members share the work that a wide margin leaves, so a small sample will do.
+
+#ifndef HPCTOPK_KERNELS_DETAIL_QUAD_SAMPLE_CUH_
+#define HPCTOPK_KERNELS_DETAIL_QUAD_SAMPLE_CUH_
+
+#include <cstdint>
+
+#include "kernels/detail/linear_bins.cuh"
+#include "kernels/detail/sample.cuh"
+#include "kernels/detail/view.h"
+
+namespace hpctopk::detail {
+
+inline constexpr int kLogFewBins = 7;
+inline constexpr int kFewBins = 1 << kLogFewBins;
+
+// Bins of a range of keys, of equal widths in the scores or, where those are far apart, in the keys, which are about
+// their logarithms. (About zero lie most of the keys, so that these do not suit a range with zero inside.) The first
+// bin takes what is lower too, the last what is higher.
+struct FewBins {
+  std::uint32_t base;
+  int shift;
+  LinearBins<kFewBins> scores;
+  bool by_scores;
+
+  __device__ static FewBins of(std::uint32_t low, std::uint32_t high) {
+    constexpr std::uint32_t kZero = 0x80000000U;
+    constexpr std::uint32_t kFar = 4U << 23;  // powers of two
+    FewBins bins;
+    bins.base = low;
+    bins.shift = max(0, kWarpSize - __clz(static_cast<int>(high - low)) - kLogFewBins);
+    bins.by_scores = high - low < kFar || (low < kZero && kZero < high);
+    bins.scores = LinearBins<kFewBins>::of(key_score(low), key_score(high));
+    return bins;
+  }
+  // The place of a key's bin, the highest first.
+  __device__ __forceinline__ int place(std::uint32_t key) const { return place(key, key_score(key)); }
+  __device__ __forceinline__ int place(std::uint32_t key, float score) const {
+    if (by_scores) return kFewBins - 1 - scores.bin(score);
+    const std::uint32_t bin = (max(key, base) - base) >> shift;
+    return kFewBins - 1 - static_cast<int>(min(bin, kFewBins - 1U));
+  }
+  // About the lowest key of the bin at a place; that of kFewBins - 1 is the range's.
+  __device__ __forceinline__ std::uint32_t low_of(int place) const {
+    const int bin = kFewBins - 1 - place;
+    if (bin <= 0) return base;
+    if (by_scores) return ordered_key(scores.low_of(bin));
+    return base + (static_cast<std::uint32_t>(bin) << shift);
+  }
+  __device__ std::uint32_t high_of(int place) const { return place == 0 ? kNanKey : low_of(place - 1) - 1; }
+};
+
+// A lane's bins of a histogram by their places: the entries of all bins through each.
+struct SummedBins {
+  static constexpr int kCount = kFewBins / kWarpSize;
+  int through[kCount];
+
+  __device__ __forceinline__ SummedBins(const int* histogram, int lane) {
+    static_assert(kCount == 4);
+    const int4 counts = reinterpret_cast<const int4*>(histogram)[lane];
+    through[0] = counts.x;
+    through[1] = through[0] + counts.y;
+    through[2] = through[1] + counts.z;
+    through[3] = through[2] + counts.w;
+    const int before = inclusive_scan(through[3], lane) - through[3];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) through[i] += before;
+  }
+};
+
+// In shared memory.
+template <class Group>
+struct QuadSampleStage {
+  struct alignas(16) Range {
+    std::uint32_t low, high;
+    bool masked;  // has an infinite subset, for which no bins begin at -infinity
+  };
+  int histogram[kFewBins];  // cleared before a barrier
+  Range ranges[Group::kWarps];
+};
+
+// A group's quads of a row, on their way.
+struct QuadSample {
+  int quad = 0x7FFFFFFF;
+  float4 scores = make_float4(0, 0, 0, 0);
+
+  // `row` is as long as it may be. Every warp samples all of it.
+  template <class Group>
+  __device__ __forceinline__ QuadSample(const Group& group, const Row& row, const QuadView& view) {
+    const int log_run = min(view.hashed.log_chunk, 5);  // neighbours
+    const int run = (group.lane() >> log_run) * Group::kWarps + group.warp();
+    const int i = (run << log_run) + (group.lane() & ((1 << log_run) - 1));
+    if (i >= view.hashed.samples / 4) return;
+    const int q = view.hashed.quad(i, row.seed);
+    if (q >= row.quads) return;
+    quad = q;
+    scores = load_streaming(row.quad(q));
+  }
+};
+
+// What a sample says of a row.
+struct QuadProposal {
+  Boundary boundary;
+  FewBins sampled;  // the sample's bins,
+  int place;        // and the boundary's among them
+  FewBins certain;  // for the candidates: from the boundary to where all are certainly among the k best
+};
+
+// The boundary of a row's first `length` scores, of which `quads` are whole quads.
+template <class Group>
+__device__ __forceinline__ QuadProposal propose_by_quads(const Group& group, const QuadView& view,
+                                                         const QuadSample& sample, int length, int quads,
+                                                         QuadSampleStage<Group>* stage) {
+  constexpr std::uint32_t kAbsent = 0;  // no score's key
+  uint4 keys = ordered_keys(sample.scores);
+  if (sample.quad >= quads) keys = make_uint4(kAbsent, kAbsent, kAbsent, kAbsent);
+  const bool thin = length < view.least;  // so few that all are admitted
+  // A key that `rank` samples reach, as in hashed_boundary(). A shorter row has fewer subsets, so they are smaller.
+  int log_subset = thin ? -1 : view.log_subset;
+#pragma unroll 1
+  for (int w = view.quads; w > quads && log_subset >= 0; w = (w + 1) >> 1) --log_subset;
+  const std::uint32_t most = highest_of(keys);
+  std::uint32_t low = log_subset < 0 ? lowest_of(keys) : most;
+#pragma unroll 1
+  for (int i = 0; i < log_subset; ++i) low = max(low, __shfl_xor_sync(kFullWarp, low, 1 << i));
+  const bool masked = __any_sync(kFullWarp, low == kLowestKey);
+  low = __reduce_min_sync(kFullWarp, low <= kLowestKey ? kNanKey : low);
+  std::uint32_t high = __reduce_max_sync(kFullWarp, most < kInfinityKey ? most : kAbsent);
+  if (group.lane() == 0) stage->ranges[group.warp()] = {low, high, masked};
+  group.sync();
+  // The highest that is not one warp's alone.
+  const int warp = group.lane() % Group::kWarps;
+  low = __reduce_min_sync(kFullWarp, stage->ranges[warp].low);
+  high = __reduce_max_sync(kFullWarp, min(stage->ranges[warp].high, stage->ranges[warp ^ 1].high));
+  const std::uint32_t top = __reduce_max_sync(kFullWarp, stage->ranges[warp].high);
+  QuadProposal result;
+  result.sampled = FewBins::of(low, max(low, high));
+  // What equals `low` is not counted, and taken for enough: on a plateau all threads would wait for one bin.
+  const auto count = [&](std::uint32_t key, float score) {
+    if (key > low) atomicAdd(&stage->histogram[result.sampled.place(key, score)], 1);
+  };
+  count(keys.x, sample.scores.x);
+  count(keys.y, sample.scores.y);
+  count(keys.z, sample.scores.z);
+  count(keys.w, sample.scores.w);
+  group.sync();
+  const SummedBins sums(stage->histogram, group.lane());
+  int fewer = 0;  // bins through which there are fewer than view.rank and, in the upper half, than view.certain
+#pragma unroll
+  for (int i = 0; i < SummedBins::kCount; ++i) {
+    fewer += sums.through[i] < view.hashed.rank;
+    fewer += sums.through[i] < view.certain ? 0x10000 : 0;
+  }
+  fewer = __reduce_add_sync(kFullWarp, fewer);
+  const bool reached = (fewer & 0xFFFF) < kFewBins;
+  result.place = min(fewer & 0xFFFF, kFewBins - 1);
+  const std::uint32_t floor = result.sampled.low_of(result.place);
+  const int certain = min(fewer >> 16, kFewBins - 1);
+  result.certain = FewBins::of(floor, max(floor, certain == 0 ? top : result.sampled.low_of(certain - 1)));
+  result.boundary.primary = thin ? 0 : floor;
+  if (!thin && !reached && __any_sync(kFullWarp, stage->ranges[warp].masked)) result.boundary.primary = kLowestKey;
+  result.boundary.highest = top;
+  result.boundary.usable = true;
+  result.boundary.crowded = !thin && (!reached || stage->histogram[result.place] > 2 * view.hashed.rank);
+  return result;
+}
+
+}  // namespace hpctopk::detail
+
+#endif  // HPCTOPK_KERNELS_DETAIL_QUAD_SAMPLE_CUH_
