@@ -63,7 +63,9 @@ class DealtPart {
       group.sync();  // they have no way back once the others have filled the buffer
     }
     int end = min(length, row.length - row.tail());
-    const int pieces = pieces_of((end - row.head + 3) >> 2);
+    Row valid = row;  // of what is copied from here on all is waited for
+    valid.quads = (end - row.head + 3) >> 2;
+    const int pieces = pieces_of(valid.quads);
     if (admission.closed) end = min(end, admission.index);
     const int log_stride = kLogPiece + log_size_;
     const int first = row.head + 4 * (rank_ * Group::kSize + group.thread);  // and every 2^log_stride-th
@@ -89,12 +91,12 @@ class DealtPart {
           buffer.candidates, count, capacity);
       if (begin + kStages * kStagePieces < pieces) {
         group.sync();
-        if (group.thread < kBatchStages) copy(row, begin / kStagePieces + kStages + group.thread);
+        if (group.thread < kBatchStages) copy(valid, begin / kStagePieces + kStages + group.thread);
       }
     }
     drain(row, pieces);
     group.sync();
-    return *count;
+    return *count > capacity ? buffer.capacity + 1 : *count;
   }
 
  private:

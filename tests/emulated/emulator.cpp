@@ -71,10 +71,11 @@ void prepare_stack(Thread* thread, std::size_t which) {
 
 bool one_of(unsigned n) { return rng() % n == 0; }
 
-bool run_pending(bool all) {
+// Lets about one of `n` operations that are under way happen.
+bool run_pending(unsigned n) {
   const bool any = !pending.empty();
   for (std::size_t i = 0; i < pending.size();) {
-    if (!all && !one_of(3)) {
+    if (!one_of(n)) {
       ++i;
       continue;
     }
@@ -110,6 +111,7 @@ void run_cluster(unsigned first, unsigned block, unsigned size, std::size_t shar
   std::vector<std::size_t> warps(threads.size() / 32);
   for (std::size_t i = 0; i < warps.size(); ++i) warps[i] = i;
 
+  const unsigned latency = one_of(2) ? 3 : one_of(8) ? 1000 : 50;  // of operations under way
   std::size_t left = threads.size();
   std::size_t slow = 0;  // a warp that falls behind
   while (left > 0) {
@@ -132,10 +134,10 @@ void run_cluster(unsigned first, unsigned block, unsigned size, std::size_t shar
         if (thread.done) --left;
       }
     }
-    ran |= run_pending(false);
+    ran |= run_pending(latency);
     if (!ran) fail("%zu of %zu threads wait for each other", left, threads.size());
   }
-  run_pending(true);
+  if (!pending.empty()) fail("%zu copies to shared memory are under way at its end", pending.size());
   for (const Cta& cta : ctas) {
     for (std::size_t i = 0; i < kGuardBytes; ++i) {
       if (cta.shared[shared_bytes + i] != 0xAB) fail("written beyond the shared memory");

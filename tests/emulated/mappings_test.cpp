@@ -142,7 +142,8 @@ void expect_right(const Mapping& mapping, unsigned seed) {
     if (uniform(rng, 0, 2) == 0) policy.sample.max_samples = 256 << uniform(rng, 0, 6);
     policy.sample.min_samples = std::min(policy.sample.min_samples, policy.sample.max_samples);
   }
-  if (uniform(rng, 0, 7) == 0) policy.sample.sigmas = 0;  // boundaries that admit too few
+  // Boundaries that admit too few, and many more than are needed.
+  if (const std::int64_t kind = uniform(rng, 0, 7); kind < 2) policy.sample.sigmas = kind == 0 ? 0.0F : 30.0F;
   PlanOptions options;
   options.kernel = mapping.kernel;
   options.policy = &policy;
