@@ -13,32 +13,46 @@ namespace {
 
 using Group = detail::Group<kClusterBlock>;
 
-template <View kView, bool kStaged>
+// kQuads: that a thread samples; 0 on vector loads.
+template <View kView, int kQuads>
 __global__ void __launch_bounds__(kClusterBlock, 1)
     cluster_kernel(const __grid_constant__ detail::Operands operands, const __grid_constant__ Policy policy,
                    const __grid_constant__ detail::QuadView view, const int capacity) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   const Group group{static_cast<int>(threadIdx.x)};
   const int log_size = __popc(__clusterSizeInBlocks() - 1);  // of a power of two
-  if constexpr (kStaged) {
-    detail::select_cluster_row<kView>(group, detail::shared_memory(), log_size, operands, policy, view, capacity);
+  if constexpr (kQuads > 0) {
+    detail::select_cluster_row<kView, kQuads>(group, detail::shared_memory(), log_size, operands, policy, view,
+                                              capacity);
   } else {
     detail::select_rows<kView>(group, detail::Cluster(log_size), 1 << log_size, operands, policy, capacity);
+    detail::cluster_sync();  // no member ends while another may write to it
   }
 #else
   __trap();  // the planner gives this kernel to devices with clusters alone
 #endif
 }
 
-template <View kView>
-int launch(const Plan& plan, const Arguments& arguments, Stream stream) {
-  auto* const kernel = plan.stages != 0 ? cluster_kernel<kView, true> : cluster_kernel<kView, false>;
+template <View kView, int kQuads>
+int launch_kernel(const Plan& plan, const Arguments& arguments, Stream stream) {
+  auto* const kernel = cluster_kernel<kView, kQuads>;
   const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
   if (error != cudaSuccess) return error;
   detail::LaunchConfig config(plan, stream, arguments.programmatic_dependent);
   config.set_cluster(plan.cluster_size);
   return config.launch(kernel, detail::make_operands(plan, arguments), plan.policy,
-                       detail::quad_view(plan, Group::kSize), plan.candidate_capacity);
+                       detail::quad_view(plan, Group::kSize, kQuads), plan.candidate_capacity);
+}
+
+template <View kView>
+int launch(const Plan& plan, const Arguments& arguments, Stream stream) {
+  if (plan.stages == 0) return launch_kernel<kView, 0>(plan, arguments, stream);
+  if constexpr (kView == View::kHashed) {
+    // A sample costs every member the same, and what a wide margin admits the less the more they are.
+    if (plan.problem.num_columns >= plan.cluster_size * kWidePart)
+      return launch_kernel<kView, 4>(plan, arguments, stream);
+  }
+  return launch_kernel<kView, 1>(plan, arguments, stream);
 }
 
 }  // namespace

@@ -43,10 +43,11 @@ struct ClusterPart {
   int count;
 };
 
-// The rest of such a row. Out of line, and so by value: few come here.
+// The rest of such a row.
 template <View kView, class Group>
-__device__ __noinline__ void finish_generally(Group group, Cluster owner, ClusterPart part, const Operands& operands,
-                                              const Policy& policy, CandidateBuffer buffer, BestStage best) {
+__device__ __forceinline__ void finish_by_first(const Group& group, Cluster owner, const ClusterPart& part,
+                                                const Operands& operands, const Policy& policy,
+                                                const CandidateBuffer& buffer, const BestStage& best) {
   constexpr int kTooMany = 1 << 24;
   const Row row = load_row(operands, part.index);
   std::int32_t* const out = operands.out + part.index * operands.out_row_stride;
@@ -69,6 +70,14 @@ __device__ __noinline__ void finish_generally(Group group, Cluster owner, Cluste
   if (operands.statistics != nullptr && group.thread == 0) count_row(operands.statistics, row.length, total, RowWork{});
 }
 
+// The same out of line, and so by value: few come here.
+template <View kView, class Group>
+__device__ __noinline__ void finish_generally(Group group, Cluster owner, ClusterPart part, const Operands& operands,
+                                              const Policy& policy, CandidateBuffer buffer, BestStage best) {
+  finish_by_first<kView>(group, owner, part, operands, policy, buffer, best);
+  cluster_sync();  // no member ends while another may write to it
+}
+
 // In the place of candidates.
 template <class Group>
 struct alignas(16) ClusterStage {
@@ -78,36 +87,46 @@ struct alignas(16) ClusterStage {
 
 // A row whose boundary may need a limit, or that the paper's view samples: from the proposal to the output. Out of
 // line, and so by value.
-template <View kView, class Group>
+template <View kView, int kQuads, class Group>
 __device__ __noinline__ void select_specially(Group group, Cluster owner, DealtPart<Group> part,
-                                              SharedRefinement<Group> refinement, Row row, int length,
-                                              std::int64_t index, QuadProposal proposal, const Operands& operands,
-                                              const Policy& policy, CandidateBuffer buffer, BestStage best) {
+                                              SharedRefinement<Group> refinement, QuadSample<kQuads> sample, Row row,
+                                              int length, std::int64_t index, QuadProposal proposal,
+                                              const Operands& operands, const Policy& policy, const QuadView& view,
+                                              CandidateBuffer buffer, BestStage best) {
+  const int k = operands.k;
   Boundary boundary;
   if constexpr (kView == View::kHashed) {
     boundary = proposal.boundary;
     if (boundary.crowded) {
-      const std::uint32_t key = boundary.primary;
-      const bool lowest = proposal.place == kFewBins - 1;
-      boundary = limit_plateau(group, operands, policy.sample, index, boundary, lowest ? key : proposal.sampled.base,
-                               proposal.sampled.high_of(proposal.place) - key, buffer.histogram, buffer.scratch);
+      const int end = min(row.quads, (length - row.head) >> 2);
+      boundary = limit_plateau(group, view, sample, length, end, k, policy.sample.sigmas, proposal, buffer.histogram,
+                               buffer.scratch);
     }
   } else {
     Row valid = row;
     valid.length = length;
     group.sync();
-    boundary = propose_strided(group, valid, policy.sample, operands.k, buffer.histogram, buffer.scratch);
+    boundary = propose_strided(group, valid, policy.sample, k, buffer.histogram, buffer.scratch);
   }
   const int count = part.template scan<true>(group, row, length, boundary, buffer);
   cluster_wait();
-  const FewBins bins = FewBins::of(boundary.primary, max(boundary.highest, boundary.primary + 1));
-  if (policy.digits == Digits::kNormalised && boundary.primary < boundary.highest &&
-      refinement.select(group, buffer, count, reinterpret_cast<std::uint32_t*>(best.tied), bins, operands.k, row.start,
-                        operands.out + index * operands.out_row_stride)) {
-    if (operands.statistics != nullptr && owner.finishes() && group.thread == 0) {
-      count_row(operands.statistics, length, refinement.total(), RowWork{});
+  if (policy.digits == Digits::kNormalised) {
+    auto* const places = reinterpret_cast<std::uint32_t*>(best.tied);
+    std::int32_t* const out = operands.out + index * operands.out_row_stride;
+    bool selected = false;
+    if (boundary.limit != Boundary::kNoLimit) {
+      selected = refinement.select(group, buffer, count, places, PlateauPlaces::of(boundary.primary, boundary.limit), k,
+                                   row.start, out);
+    } else if (boundary.primary < boundary.highest) {
+      selected = refinement.select(group, buffer, count, places,
+                                   KeyPlaces{FewBins::of(boundary.primary, boundary.highest)}, k, row.start, out);
     }
-    return;
+    if (selected) {
+      if (operands.statistics != nullptr && owner.finishes() && group.thread == 0) {
+        count_row(operands.statistics, length, refinement.total(), RowWork{});
+      }
+      return;
+    }
   }
   finish_generally<kView>(group, owner, ClusterPart{index, boundary.primary, boundary.highest, boundary.limit, count},
                           operands, policy, buffer, best);
@@ -115,7 +134,7 @@ __device__ __noinline__ void select_specially(Group group, Cluster owner, DealtP
 
 // A row to a cluster. Shared memory: the stages, their barriers, then as in shared_bytes(), with a ClusterStage behind
 // the candidates. `capacity` counts both.
-template <View kView, class Group>
+template <View kView, int kQuads, class Group>
 __device__ __forceinline__ void select_cluster_row(const Group& group, unsigned char* shared, int log_size,
                                                    const Operands& operands, const Policy& policy, const QuadView& view,
                                                    int capacity) {
@@ -131,7 +150,7 @@ __device__ __forceinline__ void select_cluster_row(const Group& group, unsigned 
   wait_for_kernel_in_front();
   const OpenRow open(operands, index);
   const Row& row = open.row;
-  const QuadSample sample(group, row, view);
+  const QuadSample<kQuads> sample(group, row, view);
   part.start(group, row);
   refinement.init(group);
   cluster_arrive_relaxed();  // this member runs, and its barriers are there
@@ -157,14 +176,14 @@ __device__ __forceinline__ void select_cluster_row(const Group& group, unsigned 
   }
   const BestStage best = best_stage(shared, k);
   if (special) {
-    select_specially<kView>(group, Cluster(log_size), part, refinement, row, length, index, proposal, operands, policy,
-                            buffer, best);
+    select_specially<kView>(group, Cluster(log_size), part, refinement, sample, row, length, index, proposal, operands,
+                            policy, view, buffer, best);
     return;
   }
   const int count = part.template scan<false>(group, row, length, proposal.boundary, buffer);
   cluster_wait();
-  if (refinement.select(group, buffer, count, reinterpret_cast<std::uint32_t*>(shared), proposal.certain, k, row.start,
-                        out)) {
+  if (refinement.select(group, buffer, count, reinterpret_cast<std::uint32_t*>(shared), KeyPlaces{proposal.certain}, k,
+                        row.start, out)) {
     if (operands.statistics != nullptr && rank == 0 && group.thread == 0) {
       count_row(operands.statistics, length, refinement.total(), RowWork{});
     }

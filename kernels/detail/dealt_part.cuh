@@ -67,26 +67,28 @@ class DealtPart {
     valid.quads = (end - row.head + 3) >> 2;
     const int pieces = pieces_of(valid.quads);
     if (admission.closed) end = min(end, admission.index);
+    const int first = row.head + (rank_ << kLogPiece);  // of piece 0; pieces are 2^log_stride scores apart
     const int log_stride = kLogPiece + log_size_;
-    const int first = row.head + 4 * (rank_ * Group::kSize + group.thread);  // and every 2^log_stride-th
-    const int left = end - first;
-    const int whole = max(0, ((left - 4) >> log_stride) + 1);
-    const int bits = 4 * whole + max(0, min(left - (whole << log_stride), 3));  // of the thread's scores
+    const int whole = max(0, ((end - first - (1 << kLogPiece)) >> log_stride) + 1);  // pieces before `end`
+    const int beyond = end - first - (whole << log_stride) - 4 * quad_of(group, whole % kBatch);
+    const int bits = 4 * whole + max(0, min(beyond, 4));  // of the thread's scores
 #pragma unroll 1
     for (int begin = 0; begin < pieces; begin += kBatch) {
       const int slot = begin / kBatch % 2;
-      const float4* const mine = stages_ + slot * kBatch * Group::kSize + group.thread;
+      const float4* const quads = stages_ + slot * kBatch * Group::kSize;
       Barrier* const full = full_ + slot * kBatchStages;
       const int index = first + (begin << log_stride);
       unsigned mask = 0;
-      scan_stages<kLimited>(mine, full, begin / kBatch / 2 & 1, pieces - begin, index, log_stride, admission, &mask);
+      scan_stages<kLimited>(group, quads, full, begin / kBatch / 2 & 1, pieces - begin, index, log_stride, admission,
+                            &mask);
       mask &= low_bits(bits - 4 * begin);
       append(
           group.lane(), mask,
           [&](int i) {
             const int piece = i >> 2;
-            const float score = reinterpret_cast<const float*>(mine)[piece * 4 * Group::kSize + (i & 3)];
-            return composite(ordered_key(score), static_cast<std::uint32_t>(index + (piece << log_stride) + (i & 3)));
+            const int at = 4 * quad_of(group, piece) + (i & 3);
+            const float score = reinterpret_cast<const float*>(quads)[piece * 4 * Group::kSize + at];
+            return composite(ordered_key(score), static_cast<std::uint32_t>(index + (piece << log_stride) + at));
           },
           buffer.candidates, count, capacity);
       if (begin + kStages * kStagePieces < pieces) {
@@ -107,6 +109,9 @@ class DealtPart {
   static constexpr int kStages = 2 * kBatchStages;
   static_assert(4 * Group::kSize == 1 << kLogPiece && kStages * kStagePieces * Group::kSize * 16 == kBytes);
 
+  // The thread's quad in a piece, of a batch the `piece`-th. Pieces begin at multiples of 2,048 scores: were it the
+  // same in all, a period of the row would give few lanes all that is admitted.
+  __device__ static int quad_of(const Group& group, int piece) { return group.thread ^ (4 * piece); }
   // The member's pieces of a row's first `quads`.
   __device__ int pieces_of(int quads) const {
     const int others = (1 << log_size_) - rank_;
@@ -131,23 +136,26 @@ class DealtPart {
 
   // Sets the bits of `mask` for the scores that are admitted in a batch of which `left` pieces are there.
   template <bool kLimited, int kFirst = 0>
-  __device__ static __forceinline__ void scan_stages(const float4* mine, Barrier* full, unsigned parity, int left,
-                                                     int index, int log_stride, const Admission& admission,
-                                                     unsigned* mask) {
+  __device__ static __forceinline__ void scan_stages(const Group& group, const float4* quads, Barrier* full,
+                                                     unsigned parity, int left, int index, int log_stride,
+                                                     const Admission& admission, unsigned* mask) {
     if constexpr (kFirst < kBatch) {
       if (left <= kFirst) return;
       barrier_wait(&full[kFirst / kStagePieces], parity);
-      const float4 a = mine[kFirst * Group::kSize];
-      const float4 b = mine[(kFirst + 1) * Group::kSize];
+      const int quad_a = quad_of(group, kFirst);
+      const int quad_b = quad_of(group, kFirst + 1);
+      const float4 a = quads[kFirst * Group::kSize + quad_a];
+      const float4 b = quads[(kFirst + 1) * Group::kSize + quad_b];
       float floor_a = admission.floor;
       float floor_b = floor_a;
       if constexpr (kLimited) {
-        floor_a = admission.floor_at(index + (kFirst << log_stride));
-        floor_b = admission.floor_at(index + ((kFirst + 1) << log_stride));
+        floor_a = admission.floor_at(index + (kFirst << log_stride) + 4 * quad_a);
+        floor_b = admission.floor_at(index + ((kFirst + 1) << log_stride) + 4 * quad_b);
       }
       admit<4 * kFirst>(a, floor_a, mask);
       admit<4 * kFirst + 4>(b, floor_b, mask);
-      scan_stages<kLimited, kFirst + kStagePieces>(mine, full, parity, left, index, log_stride, admission, mask);
+      scan_stages<kLimited, kFirst + kStagePieces>(group, quads, full, parity, left, index, log_stride, admission,
+                                                   mask);
     }
   }
 

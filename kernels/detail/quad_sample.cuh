@@ -82,22 +82,37 @@ struct QuadSampleStage {
   Range ranges[Group::kWarps];
 };
 
-// A group's quads of a row, on their way.
+// A group's quads of a row, kQuads a thread, on their way.
+template <int kQuads>
 struct QuadSample {
-  int quad = 0x7FFFFFFF;
-  float4 scores = make_float4(0, 0, 0, 0);
+  static constexpr int kAbsent = 0x7FFFFFFF;
+  int quads[kQuads];
+  float4 scores[kQuads];
 
   // `row` is as long as it may be. Every warp samples all of it.
   template <class Group>
   __device__ __forceinline__ QuadSample(const Group& group, const Row& row, const QuadView& view) {
-    const int log_run = min(view.hashed.log_chunk, 5);  // neighbours
-    const int run = (group.lane() >> log_run) * Group::kWarps + group.warp();
-    const int i = (run << log_run) + (group.lane() & ((1 << log_run) - 1));
-    if (i >= view.hashed.samples / 4) return;
-    const int q = view.hashed.quad(i, row.seed);
-    if (q >= row.quads) return;
-    quad = q;
-    scores = load_streaming(row.quad(q));
+    const int last = view.hashed.samples / 4 - 1;
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) {
+      quads[i] = kAbsent;
+      scores[i] = make_float4(0, 0, 0, 0);
+      const int n = index_of(group, i);
+      if (n > last) continue;
+      const int quad = view.hashed.quad(n, row.seed);
+      if (quad >= row.quads) continue;
+      quads[i] = quad;
+      scores[i] = load_streaming(row.quad(quad));
+    }
+  }
+  // Which of the sample's quads, in the row's order, is a thread's i-th.
+  template <class Group>
+  __device__ __forceinline__ static int index_of(const Group& group, int i) {
+    return i * Group::kSize + group.lane() * Group::kWarps + group.warp();
+  }
+  // The keys of a thread's i-th quad, where it lies in the row's first `end` quads; of no score where not.
+  __device__ __forceinline__ uint4 keys(int i, int end) const {
+    return quads[i] < end ? ordered_keys(scores[i]) : make_uint4(0, 0, 0, 0);
   }
 };
 
@@ -109,26 +124,31 @@ struct QuadProposal {
   FewBins certain;  // for the candidates: from the boundary to where all are certainly among the k best
 };
 
-// The boundary of a row's first `length` scores, of which `quads` are whole quads.
-template <class Group>
+// The boundary of a row's first `length` scores, of which `end` are whole quads.
+template <int kQuads, class Group>
 __device__ __forceinline__ QuadProposal propose_by_quads(const Group& group, const QuadView& view,
-                                                         const QuadSample& sample, int length, int quads,
+                                                         const QuadSample<kQuads>& sample, int length, int end,
                                                          QuadSampleStage<Group>* stage) {
-  constexpr std::uint32_t kAbsent = 0;  // no score's key
-  uint4 keys = ordered_keys(sample.scores);
-  if (sample.quad >= quads) keys = make_uint4(kAbsent, kAbsent, kAbsent, kAbsent);
+  uint4 keys[kQuads];
+  std::uint32_t most = 0;
+  std::uint32_t least = kNanKey;
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i) {
+    keys[i] = sample.keys(i, end);
+    most = max(most, highest_of(keys[i]));
+    if (sample.quads[i] < end) least = min(least, lowest_of(keys[i]));
+  }
   const bool thin = length < view.least;  // so few that all are admitted
   // A key that `rank` samples reach, as in hashed_boundary(). A shorter row has fewer subsets, so they are smaller.
   int log_subset = thin ? -1 : view.log_subset;
 #pragma unroll 1
-  for (int w = view.quads; w > quads && log_subset >= 0; w = (w + 1) >> 1) --log_subset;
-  const std::uint32_t most = highest_of(keys);
-  std::uint32_t low = log_subset < 0 ? lowest_of(keys) : most;
+  for (int w = view.quads; w > end && log_subset >= 0; w = (w + 1) >> 1) --log_subset;
+  std::uint32_t low = log_subset < 0 ? least : most;
 #pragma unroll 1
   for (int i = 0; i < log_subset; ++i) low = max(low, __shfl_xor_sync(kFullWarp, low, 1 << i));
   const bool masked = __any_sync(kFullWarp, low == kLowestKey);
   low = __reduce_min_sync(kFullWarp, low <= kLowestKey ? kNanKey : low);
-  std::uint32_t high = __reduce_max_sync(kFullWarp, most < kInfinityKey ? most : kAbsent);
+  std::uint32_t high = __reduce_max_sync(kFullWarp, most < kInfinityKey ? most : 0);
   if (group.lane() == 0) stage->ranges[group.warp()] = {low, high, masked};
   group.sync();
   // The highest that is not one warp's alone.
@@ -142,10 +162,13 @@ __device__ __forceinline__ QuadProposal propose_by_quads(const Group& group, con
   const auto count = [&](std::uint32_t key, float score) {
     if (key > low) atomicAdd(&stage->histogram[result.sampled.place(key, score)], 1);
   };
-  count(keys.x, sample.scores.x);
-  count(keys.y, sample.scores.y);
-  count(keys.z, sample.scores.z);
-  count(keys.w, sample.scores.w);
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i) {
+    count(keys[i].x, sample.scores[i].x);
+    count(keys[i].y, sample.scores[i].y);
+    count(keys[i].z, sample.scores[i].z);
+    count(keys[i].w, sample.scores[i].w);
+  }
   group.sync();
   const SummedBins sums(stage->histogram, group.lane());
   int fewer = 0;  // bins through which there are fewer than view.rank and, in the upper half, than view.certain
@@ -166,6 +189,38 @@ __device__ __forceinline__ QuadProposal propose_by_quads(const Group& group, con
   result.boundary.usable = true;
   result.boundary.crowded = !thin && (!reached || stage->histogram[result.place] > 2 * view.hashed.rank);
   return result;
+}
+
+// A sample's quads within a row, as limit_plateau() visits them.
+template <int kQuads, class Group>
+struct PresentSample {
+  const Group& group;
+  const QuadSample<kQuads>& sample;
+  int end;
+
+  template <class Visit>
+  __device__ __forceinline__ void for_each_quad(const Visit& visit) const {
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) {
+      if (sample.quads[i] < end) visit(sample.keys(i, end), QuadSample<kQuads>::index_of(group, i));
+    }
+    __syncwarp();
+  }
+};
+
+// Limits what propose_by_quads() found crowded.
+template <int kQuads, class Group>
+__device__ __forceinline__ Boundary limit_plateau(const Group& group, const QuadView& view,
+                                                  const QuadSample<kQuads>& sample, int length, int end, int k,
+                                                  float sigmas, const QuadProposal& proposal, int* histogram,
+                                                  Scratch* scratch) {
+  const PresentSample<kQuads, Group> present{group, sample, end};
+  const std::uint32_t key = proposal.boundary.primary;
+  const bool lowest = proposal.place == kFewBins - 1;
+  const auto samples = static_cast<int>(static_cast<std::int64_t>(view.hashed.samples) * length / view.columns);
+  return limit_plateau(group, present, samples, length, k, sigmas, proposal.boundary,
+                       lowest ? key : proposal.sampled.base, proposal.sampled.high_of(proposal.place) - key, histogram,
+                       scratch);
 }
 
 }  // namespace hpctopk::detail

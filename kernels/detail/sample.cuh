@@ -197,18 +197,14 @@ struct RegisterSample {
 
 // What was proposed where that is crowded: if the lowest key of its bin, which is `width` + 1 keys, is a plateau, equal
 // scores are admitted up to the index where the sample has as many of them as are wanted. `plateau`: the lowest key
-// that was counted. Out of line, and from nothing but the row's index: few rows come here, and those that do not should
-// carry nothing for them. Ends with a barrier.
-template <class Group>
-__device__ __noinline__ Boundary limit_plateau(Group group, const Operands& operands, const SamplePolicy& policy,
-                                               std::int64_t index, Boundary boundary, std::uint32_t plateau,
-                                               std::uint32_t width, int* histogram, Scratch* scratch) {
-  const Row row = load_row(operands, index);
-  const HashedView view = register_view(policy, row.length, row.quads, operands.k, Group::kSize).hashed;
-  const ReloadedSample<Group> sample{row.quad(0), view, row.seed, group.thread};
+// that was counted. The sample's quads, as sample.for_each_quad visits them, are numbered in the row's order. Ends with
+// a barrier.
+template <class Group, class Sample>
+__device__ __forceinline__ Boundary limit_plateau(const Group& group, const Sample& sample, int samples, int length,
+                                                  int k, float sigmas, Boundary boundary, std::uint32_t plateau,
+                                                  std::uint32_t width, int* histogram, Scratch* scratch) {
   const bool known = boundary.primary == plateau;
   group.sync();
-  if (!view.usable()) return boundary;
   clear_histogram(group, histogram);
   if (group.thread == 0) {
     scratch->low_key = kNanKey;
@@ -218,8 +214,8 @@ __device__ __noinline__ Boundary limit_plateau(Group group, const Operands& oper
   group.sync();
   if (!known) {
     plateau = kNanKey;
-    sample.for_each_quad([&](const uint4& keys, int quad) {
-      for_each_of(keys, quad, [&](std::uint32_t key, int) {
+    sample.for_each_quad([&](const uint4& keys, int) {
+      for_each_of(keys, 0, [&](std::uint32_t key, int) {
         if (key - boundary.primary <= width) plateau = min(plateau, key);
       });
     });
@@ -233,7 +229,7 @@ __device__ __noinline__ Boundary limit_plateau(Group group, const Operands& oper
   int equal = 0;
   sample.for_each_quad([&](const uint4& keys, int quad) {
     int equal_here = 0;
-    for_each_of(keys, quad, [&](std::uint32_t key, int) {
+    for_each_of(keys, 0, [&](std::uint32_t key, int) {
       higher += key > plateau;
       equal_here += key == plateau;
     });
@@ -252,29 +248,34 @@ __device__ __noinline__ Boundary limit_plateau(Group group, const Operands& oper
   // Of the sample's share of the k best those that equal the plateau, and as many more as sampling errs: by what is
   // higher, and by what is lower and lies between.
   const float expected =
-      static_cast<float>(view.samples) * static_cast<float>(operands.k) / static_cast<float>(row.length) -
-      static_cast<float>(higher);
-  const float lower = 1 - static_cast<float>(equal) / static_cast<float>(view.samples - higher);
-  const float error = sqrtf(static_cast<float>(higher) + fmaxf(expected, 0) * lower);
-  const auto wanted = static_cast<int>(ceilf(expected + policy.sigmas * error)) + 1;
+      static_cast<float>(samples) * static_cast<float>(k) / static_cast<float>(length) - static_cast<float>(higher);
+  const float lower = 1 - static_cast<float>(equal) / static_cast<float>(samples - higher);
+  const float error = sqrtf(static_cast<float>(higher) + fmaxf(expected, 0) * fmaxf(lower, 0));
+  const auto wanted = static_cast<int>(ceilf(expected + sigmas * error)) + 1;
   if (wanted > 0 && equal > wanted) {
     find_rank(group, histogram, scratch, wanted);
     const int quads = kBins - scratch->found[0].bin;
     boundary.primary = plateau;
-    boundary.limit = static_cast<int>(static_cast<std::int64_t>(row.length) * quads / (view.samples / 4)) + 1;
+    boundary.limit = static_cast<int>(static_cast<std::int64_t>(length) * quads / (samples / 4)) + 1;
   }
   group.sync();
   return boundary;
 }
 
-// What hashed_boundary() proposed.
+// The same for what hashed_boundary() proposed. Out of line, and from nothing but the row's index: few rows come here,
+// and those that do not should carry nothing for them.
 template <class Group>
-__device__ __forceinline__ Boundary limit_plateau(const Group& group, const Operands& operands,
-                                                  const SamplePolicy& policy, std::int64_t index,
-                                                  const Boundary& boundary, int* histogram, Scratch* scratch) {
+__device__ __noinline__ Boundary limit_plateau(Group group, const Operands& operands, const SamplePolicy& policy,
+                                               std::int64_t index, Boundary boundary, int* histogram,
+                                               Scratch* scratch) {
   const std::uint32_t low = scratch->low_key;
   const std::uint32_t width = (1U << bin_shift(low, scratch->high_key)) - 1;
-  return limit_plateau(group, operands, policy, index, boundary, low, width, histogram, scratch);
+  const Row row = load_row(operands, index);
+  const HashedView view = register_view(policy, row.length, row.quads, operands.k, Group::kSize).hashed;
+  if (!view.usable()) return boundary;
+  const ReloadedSample<Group> sample{row.quad(0), view, row.seed, group.thread};
+  return limit_plateau(group, sample, view.samples, row.length, operands.k, policy.sigmas, boundary, low, width,
+                       histogram, scratch);
 }
 
 // The default proposal with the sample waiting in `stage`, shared memory for `room` keys.

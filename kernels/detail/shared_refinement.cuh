@@ -17,6 +17,29 @@
 namespace hpctopk::detail {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+// Where candidates go by their keys.
+struct KeyPlaces {
+  static constexpr int kFirst = 0;
+  FewBins bins;
+  __device__ __forceinline__ int of(std::uint64_t c) const { return bins.place(composite_key(c)); }
+};
+
+// Where candidates go of which those above `plateau` are fewer than k, as PlateauBins: what equals it by its indices,
+// from place kFirst on, and the others before, in any order.
+struct PlateauPlaces {
+  static constexpr int kFirst = kFewBins / 2;
+  std::uint32_t plateau;
+  int shift;
+
+  __device__ static PlateauPlaces of(std::uint32_t plateau, int limit) {
+    return {plateau, max(0, kWarpSize - __clz(limit - 1) - (kLogFewBins - 1))};
+  }
+  __device__ __forceinline__ int of(std::uint64_t c) const {
+    const auto index = static_cast<int>(composite_index(c));
+    return composite_key(c) > plateau ? index % kFirst : kFirst + min(index >> shift, kFewBins - kFirst - 1);
+  }
+};
+
 template <class Group>
 class SharedRefinement {
  public:
@@ -47,20 +70,24 @@ class SharedRefinement {
   // Writes the columns of the k best of all members' candidates, of which this one has `count`. False: it cannot be
   // done so, in any member, and nothing is written. `places` has room for as many words. All members have
   // come to init() before.
+  template <class Places>
   __device__ __forceinline__ bool select(const Group& group, const CandidateBuffer& buffer, int count,
-                                         std::uint32_t* places, const FewBins& bins, int k, std::int32_t start,
+                                         std::uint32_t* places, const Places& order, int k, std::int32_t start,
                                          std::int32_t* out) const {
     const std::uint64_t* const candidates = buffer.candidates;
     const bool countable = count <= min(buffer.capacity, kMostCounted >> log_size_);
     if (countable) {
 #pragma unroll 1
-      for (int i = group.thread; i < count; i += Group::kSize) {
-        places[i] = count_at(bins.place(composite_key(candidates[i])));
-      }
+      for (int i = group.thread; i < count; i += Group::kSize) places[i] = count_at(order.of(candidates[i]));
     }
-    const Found found = find(group, 0, k, countable, buffer.scratch->warp_totals);
+    Found found = find(group, 0, k, countable, buffer.scratch->warp_totals);
     if (found.place >= kFewBins) return false;
-    if (found.inside > k - found.above && found.inside > kDirectRank) {
+    const bool misled = found.place < Places::kFirst;
+    if (misled) {  // all of them are left
+      for (int i = group.thread; i < count; i += Group::kSize) places[i] = 0;
+      found = Found{};
+    }
+    if (misled || (found.inside > k - found.above && found.inside > kDirectRank)) {
       select_on(group, *this, buffer, count, places, found, k, start, out);
     } else {
       write(group, 0, candidates, count, places, found, k, start, out);

@@ -141,22 +141,26 @@ inline GroupView full_view(const Plan& plan, std::int32_t threads) {
   return register_view(plan.policy.sample, columns, columns / 4, plan.problem.k, threads);
 }
 
-// The view for a group of which every thread takes one quad. It is that of a full row, and shorter rows take it too:
-// what lies beyond them is absent, and as many of the k best are expected among the rest as in a full row's sample.
+// The view for a group of which every thread takes a few quads, each at a place of its own: neighbours may be alike. It
+// is that of a full row, and shorter rows take it too: what lies beyond them is absent, and as many of the k best are
+// expected among the rest as in a full row's sample.
 struct QuadView {
   HashedView hashed;
-  std::int32_t quads;       // of a full row
+  std::int32_t columns;  // of a full row
+  std::int32_t quads;
   std::int32_t least;       // rows of fewer scores have too few samples
   std::int32_t log_subset;  // 2^log_subset threads are a subset of the sample: see hashed_boundary(); -1: too few
   std::int32_t certain;     // what is above the sample's value of this rank is among the k best
 };
 
-inline QuadView quad_view(const Plan& plan, std::int32_t threads) {
+inline QuadView quad_view(const Plan& plan, std::int32_t threads, std::int32_t quads) {
   SamplePolicy policy = plan.policy.sample;
-  if (policy.max_samples > 4 * threads) policy.max_samples = 4 * threads;
+  policy.chunk = 4;
+  if (policy.max_samples > 4 * threads * quads) policy.max_samples = 4 * threads * quads;
   const auto columns = static_cast<std::int32_t>(plan.problem.num_columns);
   QuadView view{};
   view.hashed = hashed_view(policy, columns, columns / 4, plan.problem.k);
+  view.columns = columns;
   view.quads = columns / 4;
   view.least = 0x7FFFFFFF;
   if (!view.hashed.usable()) {
@@ -167,8 +171,9 @@ inline QuadView quad_view(const Plan& plan, std::int32_t threads) {
   const float expected = samples * static_cast<float>(plan.problem.k) / static_cast<float>(columns);
   view.least = static_cast<std::int32_t>(
       std::ceil(static_cast<float>(view.hashed.rank + 1) / samples * static_cast<float>(columns)));
+  const std::int32_t sampling = view.hashed.samples / 4 < threads ? view.hashed.samples / 4 : threads;
   view.log_subset = -1;
-  while (view.log_subset < 5 && view.hashed.samples / 4 >> (view.log_subset + 1) >= view.hashed.rank) ++view.log_subset;
+  while (view.log_subset < 5 && sampling >> (view.log_subset + 1) >= view.hashed.rank) ++view.log_subset;
   const float certain = expected - policy.sigmas * std::sqrt(expected);
   view.certain = certain > 1.0F ? static_cast<std::int32_t>(certain) : 1;
   return view;
