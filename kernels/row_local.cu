@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kBlock, Shape<kBlock, kQuads>::kCtas)
   const int k = operands.k;
   const int width = operands.num_columns;
   const detail::CandidateBuffer buffer = detail::buffer_at(detail::shared_memory(), capacity);
-  const detail::ShortRowStage stage(buffer, Shape::kSampled);
+  const detail::ShortRowStage stage(buffer);
   const std::int64_t index = blockIdx.x;
   detail::wait_for_kernel_in_front();
   // All loads are on their way before anything waits for one of them.
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kBlock, Shape<kBlock, kQuads>::kCtas)
   bool selected = false;
   if (digits == Digits::kNormalised && row.fits(scores, width)) {
     if constexpr (Shape::kSampled) {
-      selected = detail::select_by_sample<Shape::kStride>(group, row, rank, k, width, stage, out);
+      selected = detail::select_by_sample<Shape::kStride>(group, row, rank, window.length, k, width, stage, out);
     } else {
       selected = detail::select_directly(group, row, window.length, k, width, stage, out);
     }

@@ -15,6 +15,15 @@
 namespace hpctopk::detail {
 
 __device__ __forceinline__ float not_a_number() { return bits_float(0x7FFFFFFFU); }
+__device__ __forceinline__ bool is_finite(float x) { return fabsf(x) < infinity(); }
+
+// Ends included. All numbers, unless it says otherwise.
+struct ScoreInterval {
+  float low = -infinity();
+  float high = infinity();
+
+  __device__ bool has(float x) const { return low <= x && x <= high; }
+};
 
 // Bins for scores from `low` to `high`. The first takes what is lower too, the last what is higher, NaNs included: a
 // monotone map of the contract's order, whatever low and high are, so that no result depends on them.
@@ -32,8 +41,14 @@ struct LinearBins {
     const float place = fmaf(x - low, scale, kInteger + 1);
     return static_cast<int>(float_bits(fmaxf(fminf(place, kInteger + (kCount - 1)), kInteger)) - float_bits(kInteger));
   }
+  // The same wherever the score is.
+  __device__ int bin(float x, int /*column*/) const { return bin(x); }
   // About the lowest score of a bin other than the first.
   __device__ float low_of(int bin) const { return low + (static_cast<float>(bin) - 1.5F) * width; }
+  // About the scores of a bin.
+  __device__ ScoreInterval interval(int bin) const {
+    return {bin == 0 ? -infinity() : low_of(bin), bin == kCount - 1 ? infinity() : low_of(bin + 1)};
+  }
 };
 
 // A range that holds nearly all scores, infinities left out: of those that groups of four warps have, the highest low

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The selection from a short row in registers. One histogram of linear bins leaves the boundary's bin to be ranked: of
-// all scores, or of a list of those that reach a floor that a sample proposes. Rows that this does not suit (the sample
-// misleads, or most scores are in one bin) are left to select_general().
+// all scores, or of a list of those that reach a floor that a sample proposes. Where that bin is crowded, or the sample
+// misleads, another histogram is about a score of the crowd. What is crowded still is left to select_general().
 
 #ifndef HPCTOPK_KERNELS_DETAIL_SELECT_SHORT_ROW_CUH_
 #define HPCTOPK_KERNELS_DETAIL_SELECT_SHORT_ROW_CUH_
@@ -12,6 +12,7 @@
 #include "kernels/detail/histogram.cuh"
 #include "kernels/detail/linear_bins.cuh"
 #include "kernels/detail/ordered_key.h"
+#include "kernels/detail/pivot_bins.cuh"
 #include "kernels/detail/ptx.cuh"
 #include "kernels/detail/refine.cuh"
 #include "kernels/detail/scan.cuh"
@@ -22,24 +23,33 @@ namespace hpctopk::detail {
 
 inline constexpr int kSampleBins = 4 * kWarpSize;
 
-// The shared memory of a selection; lists take that of the candidates.
+// Entries of the boundary's bin that are ranked: with more, another histogram is faster.
+inline constexpr int kMostTied = 128;
+inline constexpr int kNotCrowded = -1;
+
+// The shared memory of a selection; what is of variable size takes that of the candidates.
 struct ShortRowStage {
   int* histogram;
+  std::uint64_t* tied;  // [kMostTied] composites of the boundary's bin, once the histogram is done with
   Scratch* scratch;
   int* sample;            // [kSampleBins]
-  std::uint32_t* ranges;  // see ScoreRange
+  std::uint32_t* ranges;  // [2 * kWarpSize] see ScoreRange and Crowd
   uint2* list;            // [list_room] scores that reach the floor, and their columns
-  std::uint64_t* tied;    // [tied_room] composites of the boundary's bin
-  int list_room, tied_room;
+  float4* quads;          // [quad_room] or all scores
+  int list_room, quad_room;
 
-  __device__ ShortRowStage(const CandidateBuffer& buffer, bool sampled)
-      : histogram(buffer.histogram), scratch(buffer.scratch), sample(reinterpret_cast<int*>(buffer.candidates)) {
+  __device__ explicit ShortRowStage(const CandidateBuffer& buffer)
+      : histogram(buffer.histogram),
+        tied(reinterpret_cast<std::uint64_t*>(buffer.histogram)),
+        scratch(buffer.scratch),
+        sample(reinterpret_cast<int*>(buffer.candidates)) {
+    static_assert(kMostTied * sizeof(std::uint64_t) <= kBins * sizeof(int));
     ranges = reinterpret_cast<std::uint32_t*>(sample + kSampleBins);
     list = reinterpret_cast<uint2*>(ranges + 2 * kWarpSize);
+    quads = reinterpret_cast<float4*>(list);
     const int room = buffer.capacity - kSampleBins / 2 - kWarpSize;
-    list_room = sampled ? room / 8 * 5 : 0;
-    tied_room = room - list_room;
-    tied = reinterpret_cast<std::uint64_t*>(list + list_room);
+    list_room = room / 8 * 5;  // of more scores it is faster to look at all again
+    quad_room = room / 2;
   }
 
   // Before the first barrier of a selection, when nobody reads the shared memory any more.
@@ -102,6 +112,45 @@ struct ListEntries {
   }
 };
 
+// A row's scores from shared memory, some at a time. Every thread has those that it had in registers.
+template <class Group, int kQuads>
+struct StagedEntries {
+  struct Batch {
+    static constexpr int kEntries = 4 * kQuads;
+    float score[kEntries];
+    unsigned valid;
+    int first;
+
+    __device__ int column(int i) const { return first + i / 4 * 4 * Group::kSize + i % 4; }
+    __device__ bool has(int i) const { return (valid & 1U << i) != 0; }
+  };
+  const float4* quads;
+  int num_quads;  // of a thread
+  int count;
+  unsigned valid;
+  int first;
+  int thread;
+
+  template <class Visit>
+  __device__ __forceinline__ void for_each_batch(const Visit& visit) const {
+#pragma unroll 1
+    for (int q = 0; q < num_quads; q += kQuads) {
+      Batch batch;
+      batch.first = first + q * 4 * Group::kSize;
+      batch.valid = valid >> 4 * q;
+#pragma unroll
+      for (int i = 0; i < kQuads; ++i) {
+        const float4 quad = quads[(q + i) * Group::kSize + thread];
+        batch.score[4 * i] = quad.x;
+        batch.score[4 * i + 1] = quad.y;
+        batch.score[4 * i + 2] = quad.z;
+        batch.score[4 * i + 3] = quad.w;
+      }
+      visit(batch);
+    }
+  }
+};
+
 // Where the winners of a warp go, the first score's of all lanes before the second's and so on: stores to scattered
 // words leave the SM one sector a cycle. A byte of a word counts one score's, and one scan all four.
 template <int kAtOnce>
@@ -141,24 +190,25 @@ class WinnerSlots {
   int base_[kWords];
 };
 
-// Writes the columns of the k best of entries.count >= k entries, which are at columns below `width`. False: too many
-// share the boundary's bin, and nothing is written.
-template <class Group, class Entries>
-__device__ __forceinline__ bool select_entries(const Group& group, const Entries& entries, float low, float high, int k,
-                                               int width, const ShortRowStage& stage, std::int32_t* out) {
+// Writes the columns of the k best of entries.count >= k entries, which are at columns below `width`. Or returns the
+// boundary's bin, where too many share it, and nothing is written.
+template <class Group, class Entries, class Bins>
+__device__ __forceinline__ int select_entries(const Group& group, const Entries& entries, const Bins& bins, int k,
+                                              int width, const ShortRowStage& stage, std::int32_t* out) {
   using Batch = typename Entries::Batch;
   Scratch* const scratch = stage.scratch;
-  const auto bins = LinearBins<kBins>::of(low, high);
   entries.for_each_batch([&](const Batch& batch) {
 #pragma unroll
-    for (int i = 0; i < Batch::kEntries; ++i) atomicAdd(&stage.histogram[bins.bin(batch.score[i])], 1);
+    for (int i = 0; i < Batch::kEntries; ++i) {
+      atomicAdd(&stage.histogram[bins.bin(batch.score[i], batch.column(i))], 1);
+    }
   });
   group.sync();
   find_rank(group, stage.histogram, scratch, k);
   RankBin found = scratch->found[0];
   if (found.bin == 0) found.inside = entries.count - found.above;  // what is no entry was counted there
   const bool all = found.above + found.inside == k && found.bin != 0;
-  if (!all && found.inside > stage.tied_room) return false;
+  if (!all && found.inside > kMostTied) return found.bin;
   const int lowest_winner = all ? found.bin : found.bin + 1;
   const int tied_bin = all ? kBins : found.bin;
   entries.for_each_batch([&](const Batch& batch) {
@@ -166,7 +216,7 @@ __device__ __forceinline__ bool select_entries(const Group& group, const Entries
     bool ties = false;
 #pragma unroll
     for (int i = 0; i < Batch::kEntries; ++i) {
-      const int bin = bins.bin(batch.score[i]);
+      const int bin = bins.bin(batch.score[i], batch.column(i));
       winners.add(i, bin >= lowest_winner);
       ties |= bin == tied_bin;
     }
@@ -178,23 +228,60 @@ __device__ __forceinline__ bool select_entries(const Group& group, const Entries
     if (ties) {
 #pragma unroll
       for (int i = 0; i < Batch::kEntries; ++i) {
-        if (bins.bin(batch.score[i]) != tied_bin || !batch.has(i)) continue;
+        if (bins.bin(batch.score[i], batch.column(i)) != tied_bin || !batch.has(i)) continue;
         stage.tied[atomicAdd(&scratch->listed, 1)] =
             composite(ordered_key(batch.score[i]), static_cast<std::uint32_t>(batch.column(i)));
       }
     }
     __syncwarp();
   });
-  if (all) return true;
+  if (all) return kNotCrowded;
   group.sync();
-  const int need = k - found.above;
-  const Selection rest{stage.tied, found.inside, k, width, 0, out};
-  if (found.inside <= kDirectRank) {
-    rank_directly(group, stage.tied, found.inside, need, rest);
-  } else {
-    select_among(group, rest, 0, kNanKey, need, stage.histogram, scratch);
+  rank_directly(group, stage.tied, found.inside, k - found.above, {stage.tied, found.inside, k, width, 0, out});
+  return kNotCrowded;
+}
+
+// The same for a boundary that is likely in a crowded interval. False: still too many share its bin. Out of line: few
+// rows come here.
+template <class Group, class Entries>
+__device__ __noinline__ bool select_in_crowd(Group group, Entries entries, ScoreInterval crowded, int k, int width,
+                                             ShortRowStage stage, std::int32_t* out) {
+  constexpr int kRounds = 3;  // one will do as a rule
+#pragma unroll 1
+  for (int round = 0; round < kRounds; ++round) {
+    group.sync();  // nobody reads the histogram or the ranges any more
+    clear_histogram(group, stage.histogram);
+    Crowd crowd;
+    entries.for_each_batch([&](const typename Entries::Batch& batch) {
+#pragma unroll
+      for (int i = 0; i < Entries::Batch::kEntries; ++i) {
+        if (crowded.has(batch.score[i])) crowd.add(batch.score[i]);
+      }
+    });
+    const Pivot pivot = crowd.pivot(group, stage.ranges);
+    if (!is_finite(pivot.score)) return false;
+    const PivotBins bins = PivotBins::of(pivot, width);
+    const int bin = select_entries(group, entries, bins, k, width, stage, out);
+    if (bin == kNotCrowded) return true;
+    crowded = bins.interval(bin);
   }
-  return true;
+  return false;
+}
+
+// The same for a row in registers.
+template <class Group, int kQuads>
+__device__ __forceinline__ bool select_in_crowd(const Group& group, const ShortRow<Group, kQuads>& row,
+                                                ScoreInterval crowded, int length, int k, int width,
+                                                const ShortRowStage& stage, std::int32_t* out) {
+  constexpr int kAtOnce = kQuads < 4 ? kQuads : 4;
+  if (kQuads * Group::kSize > stage.quad_room) return false;
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i) {
+    stage.quads[i * Group::kSize + group.thread] =
+        make_float4(row.score[4 * i], row.score[4 * i + 1], row.score[4 * i + 2], row.score[4 * i + 3]);
+  }
+  const StagedEntries<Group, kAtOnce> entries{stage.quads, kQuads, length, row.valid, row.first, group.thread};
+  return select_in_crowd(group, entries, crowded, k, width, stage, out);
 }
 
 // Sets the bits of `mask` for the scores that are admitted.
@@ -252,14 +339,21 @@ __device__ __forceinline__ bool select_directly(const Group& group, const ShortR
   for (int i = 0; i < 4 * kQuads; i += kStep) range.add(row.score[i]);
   range.publish(group, stage.ranges);
   group.sync();
-  if (!range.of_all(group, stage.ranges)) return false;
-  return select_entries(group, RowEntries<Group, kQuads>{row, length}, range.low, range.high, k, width, stage, out);
+  ScoreInterval crowded;
+  if (range.of_all(group, stage.ranges)) {
+    const auto bins = LinearBins<kBins>::of(range.low, range.high);
+    const int bin = select_entries(group, RowEntries<Group, kQuads>{row, length}, bins, k, width, stage, out);
+    if (bin == kNotCrowded) return true;
+    crowded = bins.interval(bin);
+  }
+  return select_in_crowd(group, row, crowded, length, k, width, stage, out);
 }
 
 // The same where a sample of one score in kStride, whose `rank`-th the k best reach, leaves few scores to compare.
 template <int kStride, class Group, int kQuads>
 __device__ __forceinline__ bool select_by_sample(const Group& group, const ShortRow<Group, kQuads>& row, int rank,
-                                                 int k, int width, const ShortRowStage& stage, std::int32_t* out) {
+                                                 int length, int k, int width, const ShortRowStage& stage,
+                                                 std::int32_t* out) {
   constexpr int kSamples = 4 * kQuads / kStride;
   static_assert(kSamples >= 1);
   const unsigned hash = static_cast<unsigned>(group.thread) * 0x9E3779B1U >> 28;
@@ -272,7 +366,9 @@ __device__ __forceinline__ bool select_by_sample(const Group& group, const Short
   }
   range.publish(group, stage.ranges);
   group.sync();
-  if (!range.of_all(group, stage.ranges)) return false;
+  if (!range.of_all(group, stage.ranges)) {
+    return select_in_crowd(group, row, ScoreInterval{}, length, k, width, stage, out);
+  }
   const auto bins = LinearBins<kSampleBins>::of(range.low, range.high);
 #pragma unroll
   for (int i = 0; i < kSamples; ++i) {
@@ -296,9 +392,15 @@ __device__ __forceinline__ bool select_by_sample(const Group& group, const Short
   }
   group.sync();
   const int listed = stage.scratch->front;
-  if (listed < k || listed > stage.list_room) return false;
+  if (listed < k || listed > stage.list_room) {
+    const ScoreInterval crowded = listed < k ? ScoreInterval{range.low, low} : ScoreInterval{low, range.high};
+    return select_in_crowd(group, row, crowded, length, k, width, stage, out);
+  }
   const ListEntries<Group> entries{stage.list, listed, group.thread};
-  return select_entries(group, entries, low, range.high, k, width, stage, out);
+  const auto fine_bins = LinearBins<kBins>::of(low, range.high);
+  const int fine_bin = select_entries(group, entries, fine_bins, k, width, stage, out);
+  if (fine_bin == kNotCrowded) return true;
+  return select_in_crowd(group, entries, fine_bins.interval(fine_bin), k, width, stage, out);
 }
 
 }  // namespace hpctopk::detail

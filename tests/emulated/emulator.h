@@ -205,6 +205,12 @@ inline unsigned __ballot_sync(unsigned, bool value) {
   for (int i = 0; i < 32; ++i) result |= static_cast<unsigned>(all[i]) << i;
   return result;
 }
+inline unsigned __match_any_sync(unsigned, unsigned value) {
+  const std::uint64_t* const all = emulated::exchange(value);
+  unsigned result = 0;
+  for (int i = 0; i < 32; ++i) result |= static_cast<unsigned>(all[i] == value) << i;
+  return result;
+}
 inline bool __any_sync(unsigned mask, bool value) { return __ballot_sync(mask, value) != 0; }
 inline void __syncwarp() { emulated::exchange(0); }
 

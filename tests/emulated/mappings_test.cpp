@@ -60,6 +60,12 @@ constexpr Family kFamilies[] = {
     [](Rng&, std::int64_t, std::int64_t) { return kNan; },
     [](Rng& rng, std::int64_t i, std::int64_t n) { return i < n / 2 ? normal(rng) - 5 : -1.0F; },
     [](Rng& rng, std::int64_t, std::int64_t) { return std::exp(10 * normal(rng)); },  // a long tail
+    [](Rng& rng, std::int64_t i, std::int64_t) {  // zeros between others, and outliers at two phases of a period
+      return i % 256 == 0 || i % 256 == 255 ? 20 + normal(rng) : fraction(rng) < 0.5F ? 0.0F : normal(rng);
+    },
+    [](Rng& rng, std::int64_t, std::int64_t) {  // a crowd of different scores about zero
+      return fraction(rng) < 0.1F ? 100 * normal(rng) : 1e-4F * normal(rng);
+    },
 };
 
 DeviceInfo hopper(int num_sms) {
