@@ -46,7 +46,7 @@ inline constexpr std::int32_t kClusterBlock = 512;  // threads; one CTA an SM
 inline constexpr std::int32_t kMaxParts = 128;      // of a row
 inline constexpr std::int32_t kMaxClusterSize = 16;
 // Scores of a member of a cluster from which its threads sample four quads in the place of one.
-inline constexpr std::int64_t kWidePart = 98304;
+inline constexpr std::int64_t kWidePart = 393216;
 
 // A CTA that scans one row, or a part of one, out of bulk copies: the stages, the barriers, then as in shared_bytes().
 inline constexpr std::int32_t kStagedStages = 4;

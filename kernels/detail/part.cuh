@@ -52,7 +52,10 @@ struct PartCta {
   }
 
   __device__ static Stages<Group> stages_at(unsigned char* shared) {
-    return {reinterpret_cast<float4*>(shared), reinterpret_cast<Barrier*>(shared + kStages)};
+    auto* const full = reinterpret_cast<Barrier*>(shared + kStages);
+    auto* const next = reinterpret_cast<typename Stages<Group>::Next*>(full + Stages<Group>::kCount);
+    static_assert(Stages<Group>::kCount * sizeof(Barrier) + sizeof *next <= kernels::kStagedStateBytes);
+    return {reinterpret_cast<float4*>(shared), full, next};
   }
 
   // Starts `part` of row `index` on its way, unless it has been, and proposes the row's boundary meanwhile; `full` is

@@ -191,6 +191,11 @@ __device__ __forceinline__ void bulk_copy(void* to, const void* from, std::uint3
                : "memory");
 }
 
+// Brings `bytes` (a multiple of 16, the address 16-byte aligned) to the L2 cache.
+__device__ __forceinline__ void bulk_prefetch(const void* from, std::uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 // A place in the shared memory of a CTA of the cluster, and a store there that counts its bytes at a barrier of that
 // CTA.
 __device__ __forceinline__ std::uint32_t cluster_address(const void* pointer, int rank) {

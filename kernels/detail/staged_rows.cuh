@@ -50,6 +50,10 @@ __device__ __forceinline__ void select_staged_rows(const Group& group, PartCta<G
       write_whole_row(group, row, k, out);
       continue;
     }
+    if (group.thread == 0) {
+      const std::int64_t next = index + gridDim.x;
+      cta.scan.expect(next < rows ? load_row(operands, next) : Row{});
+    }
     const Boundary boundary = cta.template start<kView>(group, index, row, row, full, policy, operands);
     const int count = cta.scan.scan(group, row, boundary, k, policy.digits, buffer, operands.statistics);
     if (count < k || !fits_registers(count, k, policy)) {
