@@ -170,10 +170,8 @@ __device__ __forceinline__ void select_cluster_row(const Group& group, unsigned 
   QuadProposal proposal{};
   bool special = kView != View::kHashed || policy.digits != Digits::kNormalised;
   if constexpr (kView == View::kHashed) {
-    Row valid = row;
-    valid.quads = min(row.quads, (length - row.head) >> 2);
-    part.prefetch(group, valid);
-    proposal = propose_by_quads(group, view, sample, length, valid.quads, &stage->sample);
+    const int end = min(row.quads, (length - row.head) >> 2);
+    proposal = propose_by_quads(group, view, sample, length, end, &stage->sample);
     special |= proposal.boundary.crowded;
   }
   const BestStage best = best_stage(shared, k);

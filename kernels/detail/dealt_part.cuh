@@ -37,14 +37,6 @@ class DealtPart {
     if (group.thread < kStages) copy(row, group.thread);
   }
 
-  // Brings what has no room yet to the L2 cache, so that memory is read on while the boundary is proposed.
-  __device__ __forceinline__ void prefetch(const Group& group, const Row& row) const {
-    if (group.thread >= kStages * kStagePieces) return;
-    const int begin = ((kStages * kStagePieces + group.thread) * kPieceQuads << log_size_) + rank_ * kPieceQuads;
-    const int quads = min(kPieceQuads, row.quads - begin);
-    if (quads > 0) bulk_prefetch(row.quad(begin), static_cast<std::uint32_t>(quads * 16));
-  }
-
   // Waits for what start() has brought beyond the first `pieces`.
   __device__ __forceinline__ void drain(const Row& row, int pieces = 0) const {
     const int stages = min(stages_of(pieces_of(row.quads)), kStages);
@@ -75,27 +67,28 @@ class DealtPart {
     valid.quads = (end - row.head + 3) >> 2;
     const int pieces = pieces_of(valid.quads);
     if (admission.closed) end = min(end, admission.index);
-    const int stride = 4 * kPieceQuads << log_size_;  // scores between a thread's quads
-    const int first = row.head + 4 * (rank_ * kPieceQuads + group.thread);
-    const int left = end - first;
-    const int whole = left < 4 ? 0 : ((left - 4) / (4 * kPieceQuads) >> log_size_) + 1;
-    int bits = 4 * whole + max(0, min(left - whole * stride, 3));  // of the thread's scores
-    if (group.thread >= kPieceQuads) bits = 0;
+    const int first = row.head + (rank_ << kLogPiece);  // of piece 0; pieces are 2^log_stride scores apart
+    const int log_stride = kLogPiece + log_size_;
+    const int whole = max(0, ((end - first - (1 << kLogPiece)) >> log_stride) + 1);  // pieces before `end`
+    const int beyond = end - first - (whole << log_stride) - 4 * quad_of(group, whole % kBatch);
+    const int bits = 4 * whole + max(0, min(beyond, 4));  // of the thread's scores
 #pragma unroll 1
     for (int begin = 0; begin < pieces; begin += kBatch) {
       const int slot = begin / kBatch % 2;
-      const float4* const mine = stages_ + slot * kBatch * Group::kSize + group.thread;
+      const float4* const quads = stages_ + slot * kBatch * Group::kSize;
       Barrier* const full = full_ + slot * kBatchStages;
-      const int index = first + begin * stride;
+      const int index = first + (begin << log_stride);
       unsigned masks[2] = {0, 0};
-      scan_stages<kLimited>(mine, full, begin / kBatch / 2 & 1, pieces - begin, index, stride, admission, masks);
+      scan_stages<kLimited>(group, quads, full, begin / kBatch / 2 & 1, pieces - begin, index, log_stride, admission,
+                            masks);
       const unsigned mask = (masks[0] | masks[1]) & low_bits(bits - 4 * begin);
       append(
           group.lane(), mask,
           [&](int i) {
             const int piece = i >> 2;
-            const float score = reinterpret_cast<const float*>(mine)[piece * 4 * Group::kSize + (i & 3)];
-            return composite(ordered_key(score), static_cast<std::uint32_t>(index + piece * stride + (i & 3)));
+            const int at = 4 * quad_of(group, piece) + (i & 3);
+            const float score = reinterpret_cast<const float*>(quads)[piece * 4 * Group::kSize + at];
+            return composite(ordered_key(score), static_cast<std::uint32_t>(index + (piece << log_stride) + at));
           },
           buffer.candidates, count, capacity);
       if (begin + kStages * kStagePieces < pieces) {
@@ -109,28 +102,30 @@ class DealtPart {
   }
 
  private:
-  // A quad a thread, but for the last four, which have none: were a piece a power of two, a period of the row would give
-  // few lanes all that is admitted.
-  static constexpr int kPieceQuads = Group::kSize - 4;
+  static constexpr int kLogPiece = 11;  // scores
   static constexpr int kStagePieces = 2;
   static constexpr int kBatch = 8;  // pieces scanned at once; there is room for two batches
   static constexpr int kBatchStages = kBatch / kStagePieces;
   static constexpr int kStages = 2 * kBatchStages;
-  static_assert(kStages * kStagePieces * Group::kSize * 16 == kBytes);
+  static_assert(4 * Group::kSize == 1 << kLogPiece && kStages * kStagePieces * Group::kSize * 16 == kBytes);
 
+  // The thread's quad in a piece, of a batch the `piece`-th. Pieces begin at multiples of 2,048 scores: were it the
+  // same in all, a period of the row would give few lanes all that is admitted.
+  __device__ static int quad_of(const Group& group, int piece) { return group.thread ^ (4 * piece); }
   // The member's pieces of a row's first `quads`.
   __device__ int pieces_of(int quads) const {
-    return ((quads + kPieceQuads - 1) / kPieceQuads + (1 << log_size_) - 1 - rank_) >> log_size_;
+    const int others = (1 << log_size_) - rank_;
+    return (quads + others * Group::kSize - 1) >> (kLogPiece - 2 + log_size_);
   }
   __device__ static int stages_of(int pieces) { return (pieces + kStagePieces - 1) >> 1; }
 
   // The n-th part of the row that fills a stage, which passes a phase, whatever there is to copy.
   __device__ __forceinline__ void copy(const Row& row, int n) const {
     const int stage = n % kStages;
-    const int step = kPieceQuads << log_size_;
-    const int begin = n * kStagePieces * step + rank_ * kPieceQuads;
-    const int first = max(0, min(kPieceQuads, row.quads - begin));
-    const int second = max(0, min(kPieceQuads, row.quads - begin - step));
+    const int step = Group::kSize << log_size_;
+    const int begin = n * kStagePieces * step + rank_ * Group::kSize;
+    const int first = max(0, min(Group::kSize, row.quads - begin));
+    const int second = max(0, min(Group::kSize, row.quads - begin - step));
     float4* const to = stages_ + stage * kStagePieces * Group::kSize;
     barrier_arrive_expect(&full_[stage], static_cast<std::uint32_t>((first + second) * 16));
     if (first > 0) bulk_copy(to, row.quad(begin), static_cast<std::uint32_t>(first * 16), &full_[stage]);
@@ -142,23 +137,26 @@ class DealtPart {
   // Sets the bits of `masks`, whose union is meant, for the scores that are admitted in a batch of which `left` pieces
   // are there.
   template <bool kLimited, int kFirst = 0>
-  __device__ static __forceinline__ void scan_stages(const float4* mine, Barrier* full, unsigned parity, int left,
-                                                     int index, int stride, const Admission& admission,
-                                                     unsigned* masks) {
+  __device__ static __forceinline__ void scan_stages(const Group& group, const float4* quads, Barrier* full,
+                                                     unsigned parity, int left, int index, int log_stride,
+                                                     const Admission& admission, unsigned* masks) {
     if constexpr (kFirst < kBatch) {
       if (left <= kFirst) return;
       barrier_wait(&full[kFirst / kStagePieces], parity);
-      const float4 a = mine[kFirst * Group::kSize];
-      const float4 b = mine[(kFirst + 1) * Group::kSize];
+      const int quad_a = quad_of(group, kFirst);
+      const int quad_b = quad_of(group, kFirst + 1);
+      const float4 a = quads[kFirst * Group::kSize + quad_a];
+      const float4 b = quads[(kFirst + 1) * Group::kSize + quad_b];
       float floor_a = admission.floor;
       float floor_b = floor_a;
       if constexpr (kLimited) {
-        floor_a = admission.floor_at(index + kFirst * stride);
-        floor_b = admission.floor_at(index + (kFirst + 1) * stride);
+        floor_a = admission.floor_at(index + (kFirst << log_stride) + 4 * quad_a);
+        floor_b = admission.floor_at(index + ((kFirst + 1) << log_stride) + 4 * quad_b);
       }
       admit<4 * kFirst>(a, floor_a, &masks[0]);  // each waits for the one before
       admit<4 * kFirst + 4>(b, floor_b, &masks[1]);
-      scan_stages<kLimited, kFirst + kStagePieces>(mine, full, parity, left, index, stride, admission, masks);
+      scan_stages<kLimited, kFirst + kStagePieces>(group, quads, full, parity, left, index, log_stride, admission,
+                                                   masks);
     }
   }
 

@@ -18,7 +18,7 @@ inline constexpr int kLogFewBins = 7;
 inline constexpr int kFewBins = 1 << kLogFewBins;
 
 // Bins of a range of keys, of equal widths in the scores or, where those are far apart, in the keys, which are about
-// their logarithms. (About zero lie most of the keys, so that these do not suit a range with zero inside.) The first
+// their logarithms. (About zero lie most of the keys, so that these do not suit a range that zero is in.) The first
 // bin takes what is lower too, the last what is higher.
 struct FewBins {
   std::uint32_t base;
@@ -32,7 +32,7 @@ struct FewBins {
     FewBins bins;
     bins.base = low;
     bins.shift = max(0, kWarpSize - __clz(static_cast<int>(high - low)) - kLogFewBins);
-    bins.by_scores = high - low < kFar || (low < kZero && kZero < high);
+    bins.by_scores = high - low < kFar || (low <= kZero && kZero < high);
     bins.scores = LinearBins<kFewBins>::of(key_score(low), key_score(high));
     return bins;
   }
@@ -97,7 +97,7 @@ struct QuadSample {
     for (int i = 0; i < kQuads; ++i) {
       quads[i] = kAbsent;
       scores[i] = make_float4(0, 0, 0, 0);
-      const int n = index_of(group, i);
+      const int n = index_of(group, view, i);
       if (n > last) continue;
       const int quad = view.hashed.quad(n, row.seed);
       if (quad >= row.quads) continue;
@@ -105,10 +105,12 @@ struct QuadSample {
       scores[i] = load_streaming(row.quad(quad));
     }
   }
-  // Which of the sample's quads, in the row's order, is a thread's i-th.
+  // Which of the sample's quads, in the row's order, is a thread's i-th. Those of a chunk go to neighbours.
   template <class Group>
-  __device__ __forceinline__ static int index_of(const Group& group, int i) {
-    return i * Group::kSize + group.lane() * Group::kWarps + group.warp();
+  __device__ __forceinline__ static int index_of(const Group& group, const QuadView& view, int i) {
+    const int log_run = min(view.hashed.log_chunk, 5);
+    const int run = (group.lane() >> log_run) * Group::kWarps + group.warp();
+    return i * Group::kSize + (run << log_run) + (group.lane() & ((1 << log_run) - 1));
   }
   // The keys of a thread's i-th quad, where it lies in the row's first `end` quads; of no score where not.
   __device__ __forceinline__ uint4 keys(int i, int end) const {
@@ -195,6 +197,7 @@ __device__ __forceinline__ QuadProposal propose_by_quads(const Group& group, con
 template <int kQuads, class Group>
 struct PresentSample {
   const Group& group;
+  const QuadView& view;
   const QuadSample<kQuads>& sample;
   int end;
 
@@ -202,7 +205,7 @@ struct PresentSample {
   __device__ __forceinline__ void for_each_quad(const Visit& visit) const {
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
-      if (sample.quads[i] < end) visit(sample.keys(i, end), QuadSample<kQuads>::index_of(group, i));
+      if (sample.quads[i] < end) visit(sample.keys(i, end), QuadSample<kQuads>::index_of(group, view, i));
     }
     __syncwarp();
   }
@@ -214,7 +217,7 @@ __device__ __forceinline__ Boundary limit_plateau(const Group& group, const Quad
                                                   const QuadSample<kQuads>& sample, int length, int end, int k,
                                                   float sigmas, const QuadProposal& proposal, int* histogram,
                                                   Scratch* scratch) {
-  const PresentSample<kQuads, Group> present{group, sample, end};
+  const PresentSample<kQuads, Group> present{group, view, sample, end};
   const std::uint32_t key = proposal.boundary.primary;
   const bool lowest = proposal.place == kFewBins - 1;
   const auto samples = static_cast<int>(static_cast<std::int64_t>(view.hashed.samples) * length / view.columns);

@@ -26,21 +26,13 @@ struct Stages {
   static constexpr int kBatchQuads = kBatch * kQuads;
   static_assert(kCount % kBatch == 0);
 
-  // What the CTA reads next.
-  struct Next {
-    const float4* quads;
-    int count;
-  };
-
   float4* quads;
   Barrier* full;  // [kCount]
-  Next* next;     // one thread's
 
   // By one thread.
   __device__ void init() const {
     for (int i = 0; i < kCount; ++i) barrier_init(&full[i], 1);
     barrier_init_fence();
-    *next = {nullptr, 0};
   }
   __device__ static int batches_of(const Row& part) { return (part.quads + kBatchQuads - 1) / kBatchQuads; }
 
@@ -57,10 +49,6 @@ struct Stages {
   }
 };
 
-// Batches that are on their way to the L2 cache before there is room for them here: memory is read on while a proposal
-// or a refinement holds the scan up. They are not so many that the CTAs' together leave the cache.
-inline constexpr int kBatchesAhead = 2;
-
 template <class Group>
 class StagedScan {
  public:
@@ -71,11 +59,7 @@ class StagedScan {
     for (int batch = 0; batch < min(kBatches, stages_.batches_of(part)); ++batch) {
       stages_.copy(part, batch, passed_ + batch);
     }
-    if (passed_ > 0) return;  // or the part before has brought it
-    for (int batch = kBatches; batch < kBatches + kBatchesAhead; ++batch) prefetch(part, batch);
   }
-  // What comes after the part that is scanned. By thread 0, which this is for.
-  __device__ void expect(const Row& next) const { *stages_.next = {next.quad(0), next.quads}; }
   // Admits of the started part what the boundary's primary key and limit do, as long as k scores are not known to beat
   // it; returns the number of candidates. buffer.scratch->count is 0, and a barrier has been since.
   __device__ __forceinline__ int scan(const Group& group, const Row& part, const Boundary& boundary, int k,
@@ -115,9 +99,8 @@ class StagedScan {
         admission = Admission::after(kth);
         mask = appended ? 0 : better(mask, composite_of, kth);
       }
-      if (group.thread == 0) {
-        if (batch + kBatches < num_batches) stages_.copy(part, batch + kBatches, passed_ + batch + kBatches);
-        prefetch(part, batch + kBatches + kBatchesAhead);
+      if (group.thread == 0 && batch + kBatches < num_batches) {
+        stages_.copy(part, batch + kBatches, passed_ + batch + kBatches);
       }
     }
     if (num_batches == 0) group.sync();
@@ -132,19 +115,6 @@ class StagedScan {
   static constexpr int kBatchQuads = Stages<Group>::kBatchQuads;
   static constexpr int kQuads = kStageQuads / Group::kSize;  // of a thread in a stage
   static_assert(kQuads * Group::kSize == kStageQuads && 4 * kQuads * kBatch == 32);
-
-  // Brings a batch of the part, or of what comes after it, to the L2 cache.
-  __device__ __forceinline__ void prefetch(const Row& part, int batch) const {
-    const float4* from = part.quad(0);
-    int quads = part.quads;
-    if (const int num_batches = stages_.batches_of(part); batch >= num_batches) {
-      batch -= num_batches;
-      from = stages_.next->quads;
-      quads = stages_.next->count;
-    }
-    const int left = min(kBatchQuads, quads - batch * kBatchQuads);
-    if (left > 0) bulk_prefetch(from + batch * kBatchQuads, static_cast<std::uint32_t>(left * sizeof(float4)));
-  }
 
   __device__ int slot(int batch) const { return static_cast<int>((passed_ + batch) % kBatches); }
 

@@ -141,9 +141,8 @@ inline GroupView full_view(const Plan& plan, std::int32_t threads) {
   return register_view(plan.policy.sample, columns, columns / 4, plan.problem.k, threads);
 }
 
-// The view for a group of which every thread takes a few quads, each at a place of its own: neighbours may be alike. It
-// is that of a full row, and shorter rows take it too: what lies beyond them is absent, and as many of the k best are
-// expected among the rest as in a full row's sample.
+// The view for a group of which every thread takes a few quads. It is that of a full row, and shorter rows take it too:
+// what lies beyond them is absent, and as many of the k best are expected among the rest as in a full row's sample.
 struct QuadView {
   HashedView hashed;
   std::int32_t columns;  // of a full row
@@ -155,7 +154,6 @@ struct QuadView {
 
 inline QuadView quad_view(const Plan& plan, std::int32_t threads, std::int32_t quads) {
   SamplePolicy policy = plan.policy.sample;
-  policy.chunk = 4;
   if (policy.max_samples > 4 * threads * quads) policy.max_samples = 4 * threads * quads;
   const auto columns = static_cast<std::int32_t>(plan.problem.num_columns);
   QuadView view{};
