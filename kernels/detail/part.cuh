@@ -42,18 +42,12 @@ struct PartCta {
   static_assert((kDirectRank + kernels::gathered_capacity(0)) * kernels::kCandidateBytes + 2048 * 4 <= kStages);
   static_assert((kDirectRank + kernels::gathered_capacity(kMaxK)) * kernels::kCandidateBytes + kMaxK * 4 <= kStages);
 
-  static_assert(Stages<Group>::kCount * sizeof(Barrier) + sizeof(Window) <= kernels::kStagedStateBytes);
-
   CandidateBuffer buffer;
   StagedScan<Group> scan;
   BestStage best;  // in the stages, once they have been scanned
-  Window* window;  // of the row to come
 
   __device__ PartCta(const Group& group, unsigned char* shared, int capacity, int k)
-      : buffer(part_buffer<Group>(shared, capacity)),
-        scan(stages_at(shared)),
-        best(best_stage(shared, k)),
-        window(reinterpret_cast<Window*>(stages_at(shared).full + Stages<Group>::kCount)) {
+      : buffer(part_buffer<Group>(shared, capacity)), scan(stages_at(shared)), best(best_stage(shared, k)) {
     if (group.thread == 0) stages_at(shared).init();  // the others come to the barriers after start()
   }
 

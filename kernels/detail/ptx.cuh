@@ -43,20 +43,6 @@ __device__ __forceinline__ void wait_for_kernel_in_front() {
 #endif
 }
 
-// Brings an address's line to the L2 cache.
-__device__ __forceinline__ void prefetch(const void* address) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(address) : "memory");
-}
-
-// Copies a word from device to shared memory. The thread that calls waits for it later.
-__device__ __forceinline__ void async_copy_word(void* to, const void* from) {
-  asm volatile(
-      "cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(to))),
-      "l"(from)
-      : "memory");
-}
-__device__ __forceinline__ void wait_for_async_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
 // The CTA's dynamic shared memory.
 __device__ __forceinline__ unsigned char* shared_memory() {
   extern __shared__ __align__(128) unsigned char shared[];

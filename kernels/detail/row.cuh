@@ -83,17 +83,12 @@ __device__ __forceinline__ std::int64_t live_rows(const Operands& operands) {
   return rows < 0 ? 0 : min(rows, operands.max_rows);
 }
 
-// The valid scores of a row, as the operands have them.
-struct Window {
-  static constexpr std::int32_t kMost = 0x7FFFFFFF;
-  std::int32_t start = 0;
-  std::int32_t length = kMost;
-};
-
-__device__ __forceinline__ Row row_of(const Operands& operands, std::int64_t index, const Window& window) {
+__device__ __forceinline__ Row load_row(const Operands& operands, std::int64_t index) {
   Row row;
-  row.start = min(max(window.start, 0), operands.num_columns);
-  row.length = min(max(window.length, 0), operands.num_columns - row.start);
+  row.start =
+      operands.row_starts == nullptr ? 0 : min(max(__ldcg(operands.row_starts + index), 0), operands.num_columns);
+  const std::int32_t width = operands.num_columns - row.start;
+  row.length = operands.lengths == nullptr ? width : min(max(__ldcg(operands.lengths + index), 0), width);
   row.scores = operands.scores + index * operands.row_stride + row.start;
   row.offset = 0;
   const auto misaligned = static_cast<std::int32_t>(reinterpret_cast<std::uintptr_t>(row.scores) / sizeof(float) % 4);
@@ -101,13 +96,6 @@ __device__ __forceinline__ Row row_of(const Operands& operands, std::int64_t ind
   row.quads = (row.length - row.head) / 4;
   row.seed = static_cast<std::uint32_t>(index);
   return row;
-}
-
-__device__ __forceinline__ Row load_row(const Operands& operands, std::int64_t index) {
-  Window window;
-  if (operands.row_starts != nullptr) window.start = __ldcg(operands.row_starts + index);
-  if (operands.lengths != nullptr) window.length = __ldcg(operands.lengths + index);
-  return row_of(operands, index, window);
 }
 
 }  // namespace hpctopk::detail

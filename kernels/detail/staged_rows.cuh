@@ -31,34 +31,6 @@ __device__ __noinline__ void finish_generally(Group group, std::int64_t index, B
   if (operands.statistics != nullptr && group.thread == 0) count_row(operands.statistics, row.length, count, RowWork{});
 }
 
-// Has a row's window on its way to shared memory. By one thread.
-__device__ __forceinline__ void load_window(const Operands& operands, std::int64_t index, Window* window) {
-  const auto load = [index](std::int32_t* to, const std::int32_t* from, std::int32_t otherwise) {
-    if (from != nullptr) {
-      async_copy_word(to, from + index);
-    } else {
-      *to = otherwise;
-    }
-  };
-  load(&window->start, operands.row_starts, 0);
-  load(&window->length, operands.lengths, Window::kMost);
-}
-
-// On its way to the L2 cache while the row before is refined and memory has nothing to do: what a row's proposal and
-// the first of its scan read.
-template <class Group>
-__device__ __forceinline__ void prefetch_row(const Group& group, const Row& row, const GroupView& full) {
-  constexpr int kLineQuads = 8;
-  const int quads = min(row.quads, static_cast<int>(kernels::kStagedStages) * Stages<Group>::kQuads);
-  for (int quad = kLineQuads * group.thread; quad < quads; quad += kLineQuads * Group::kSize) prefetch(row.quad(quad));
-  const HashedView& view = full.hashed;
-  if (row.quads != full.quads || !view.usable()) return;  // nor is the view that of a full row
-  const int chunks = view.samples / 4 >> view.log_chunk;
-  for (int i = group.thread; i < chunks; i += Group::kSize) {
-    prefetch(row.quad(view.quad(i << view.log_chunk, row.seed)));
-  }
-}
-
 // The rows that a CTA takes in turn.
 template <View kView, class Group>
 __device__ __forceinline__ void select_staged_rows(const Group& group, PartCta<Group>& cta, const Operands& operands,
@@ -67,29 +39,19 @@ __device__ __forceinline__ void select_staged_rows(const Group& group, PartCta<G
   const int k = operands.k;
   wait_for_kernel_in_front();
   const std::int64_t rows = live_rows(operands);
-  bool known = false;  // cta.window is that of the row
   for (std::int64_t index = blockIdx.x; index < rows; index += gridDim.x) {
     if (index != blockIdx.x) {  // the last row's scratch and stages have been read, and the stages written
       async_proxy_fence();
       group.sync();
     }
-    const Row row = known ? row_of(operands, index, *cta.window) : load_row(operands, index);
+    const Row row = load_row(operands, index);
     std::int32_t* const out = operands.out + index * operands.out_row_stride;
-    known = false;
     if (row.length <= k) {
       write_whole_row(group, row, k, out);
       continue;
     }
     const Boundary boundary = cta.template start<kView>(group, index, row, row, full, policy, operands);
-    const std::int64_t next = index + gridDim.x;
-    known = next < rows;
-    if (known && group.thread == 0) load_window(operands, next, cta.window);
     const int count = cta.scan.scan(group, row, boundary, k, policy.digits, buffer, operands.statistics);
-    if (known) {
-      if (group.thread == 0) wait_for_async_copies();
-      group.sync();
-      prefetch_row(group, row_of(operands, next, *cta.window), full);
-    }
     if (count < k || !fits_registers(count, k, policy)) {
       finish_generally<kView>(group, index, boundary, count, operands, policy, buffer);
       continue;

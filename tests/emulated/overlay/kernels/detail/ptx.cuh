@@ -109,9 +109,6 @@ inline void barrier_wait(Barrier* barrier, std::uint32_t parity) {
 inline void cluster_barrier_wait(Barrier* barrier, std::uint32_t parity) { barrier_wait(barrier, parity); }
 inline void async_proxy_fence() {}
 
-inline void prefetch(const void*) {}
-inline void async_copy_word(void* to, const void* from) { std::memcpy(to, from, 4); }
-inline void wait_for_async_copies() {}
 inline void bulk_copy(void* to, const void* from, std::uint32_t bytes, Barrier* barrier) {
   if (reinterpret_cast<std::uintptr_t>(to) % 16 != 0 || reinterpret_cast<std::uintptr_t>(from) % 16 != 0 ||
       bytes % 16 != 0) {
