@@ -158,6 +158,9 @@ __device__ __forceinline__ void barrier_arrive_expect(Barrier* barrier, std::uin
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
 }
+__device__ __forceinline__ void barrier_arrive(Barrier* barrier) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
 // Whether the phase of this parity has ended; waits a little for it.
 __device__ __forceinline__ bool barrier_try_wait(Barrier* barrier, std::uint32_t parity) {
   std::uint32_t ended;
@@ -175,6 +178,17 @@ __device__ __forceinline__ bool barrier_try_wait(Barrier* barrier, std::uint32_t
 __device__ __forceinline__ void barrier_wait(Barrier* barrier, std::uint32_t parity) {
   while (!barrier_try_wait(barrier, parity)) {
   }
+}
+
+// Counts one of `members`; whether it is the last, for which what the others did before has happened. The count, 0 at
+// first, begins anew.
+__device__ __forceinline__ bool arrive_last(unsigned* arrived, unsigned members) {
+  unsigned before;
+  asm volatile("atom.acq_rel.cta.shared.inc.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "r"(shared_address(arrived)), "r"(members - 1)
+               : "memory");
+  return before == members - 1;
 }
 
 // Lets bulk copies overwrite shared memory that the CTA has written otherwise.

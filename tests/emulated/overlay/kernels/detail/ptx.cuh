@@ -97,6 +97,7 @@ inline void barrier_init(Barrier* barrier, int arrivals) {
 }
 inline void barrier_init_fence() {}
 inline void barrier_arrive_expect(Barrier* barrier, std::uint32_t bytes) { mbarrier(barrier)->arrive(bytes); }
+inline void barrier_arrive(Barrier* barrier) { mbarrier(barrier)->arrive(0); }
 inline bool barrier_try_wait(Barrier* barrier, std::uint32_t parity) {
   if (mbarrier(barrier)->phase == parity) emulated::yield();
   return mbarrier(barrier)->phase != parity;
@@ -104,6 +105,11 @@ inline bool barrier_try_wait(Barrier* barrier, std::uint32_t parity) {
 inline void barrier_wait(Barrier* barrier, std::uint32_t parity) {
   while (!barrier_try_wait(barrier, parity)) {
   }
+}
+inline bool arrive_last(unsigned* arrived, unsigned members) {
+  if (++*arrived < members) return false;
+  *arrived = 0;
+  return true;
 }
 inline void async_proxy_fence() {}
 
