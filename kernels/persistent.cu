@@ -35,8 +35,7 @@ __global__ void __launch_bounds__(kRingBlock, 1)
   detail::barrier_sync<kRingBlock>();
   detail::wait_for_kernel_in_front();
   if (thread < kRingSelectThreads) {
-    const detail::Group<kRingSelectThreads> group{thread};
-    detail::RingSelection(group, ring, operands, policy, full).select_rows();
+    detail::RingSelection(operands, policy, full, capacity).select_rows();
   } else {
     detail::RingScan(ring, thread - kRingSelectThreads).scan_rows();
   }

@@ -135,7 +135,7 @@ std::int32_t ring_capacity(const Request& request) {
   }
   const std::int64_t room = request.device.shared_memory_per_block - kernels::ring_shared_bytes(0, problem.k);
   const std::int64_t fits = room / (2 * kernels::kCandidateBytes);
-  const auto capacity = static_cast<std::int32_t>(std::min<std::int64_t>(fits, kernels::kMaxRingCandidates));
+  const auto capacity = static_cast<std::int32_t>(std::min<std::int64_t>(fits, kernels::kMaxRingCandidates)) & ~1;
   if (capacity < problem.k + kernels::kMinStagedRoom) return 0;
   const auto columns = static_cast<std::int32_t>(problem.num_columns);
   const detail::HashedView view =

@@ -139,6 +139,12 @@ class SharedCursor {
   std::uint32_t address_;
 };
 
+// The thread's index in its CTA, read again each time.
+__device__ __forceinline__ int read_thread_index() {
+  int index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  return index;
+}
 // Has the compiler take a value for one that it cannot compute again.
 __device__ __forceinline__ void keep_in_register(int* value) { asm volatile("" : "+r"(*value)); }
 __device__ __forceinline__ void keep_in_register(std::int32_t** value) { asm volatile("" : "+l"(*value)); }

@@ -52,6 +52,7 @@ struct Ring {
     Barrier proposed[kPlaces];  // and nobody needs the candidates of the row before
     Barrier scanned[kPlaces];
     RingRow rows[kKnown];
+    std::int64_t live_rows;
     RingTask tasks[kPlaces];
     unsigned left[kStages];   // warps that are done with a stage
     unsigned begun[kPlaces];  // warps that have come to a row; the first may come to the next before the last does
@@ -67,7 +68,7 @@ struct Ring {
   float4* stages;
   State* state;
   unsigned char* rest;  // histogram and scratch, the places' candidates, and what the selection needs
-  int capacity;         // candidates of a place
+  int capacity;         // candidates of a place: an even number, so that each place begins at a multiple of 16 bytes
 
   __device__ Ring(unsigned char* shared, int capacity)
       : stages(reinterpret_cast<float4*>(shared)),

@@ -49,6 +49,7 @@ class SharedCursor {
   std::uint32_t* words_;
 };
 
+inline int read_thread_index() { return static_cast<int>(emulated::current->index); }
 inline void keep_in_register(int*) {}
 inline void keep_in_register(std::int32_t**) {}
 inline void store_global(std::int32_t* address, std::int32_t value) { *address = value; }
