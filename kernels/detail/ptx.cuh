@@ -145,6 +145,32 @@ __device__ __forceinline__ int read_thread_index() {
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
   return index;
 }
+// The index of the highest bit that is set; `word` is not 0.
+__device__ __forceinline__ int highest_bit(unsigned word) {
+  int bit;
+  asm("bfind.u32 %0, %1;" : "=r"(bit) : "r"(word));
+  return bit;
+}
+// Composites in shared memory, each stored if `mask` is not 0. Predicated: no lane of a warp waits for another.
+class SharedComposites {
+ public:
+  __device__ explicit SharedComposites(const std::uint64_t* composites) : address_(shared_address(composites)) {}
+  __device__ __forceinline__ void store_if(unsigned mask, int slot, std::uint64_t composite) const {
+    asm volatile(
+        "{\n"
+        ".reg .pred set;\n"
+        "setp.ne.u32 set, %2, 0;\n"
+        "@set st.shared.u64 [%0], %1;\n"
+        "}" ::"r"(address_ + 8 * static_cast<unsigned>(slot)),
+        "l"(composite), "r"(mask)
+        : "memory");
+  }
+  __device__ void advance(int slots) { address_ += 8 * static_cast<unsigned>(slots); }
+
+ private:
+  std::uint32_t address_;
+};
+
 // Has the compiler take a value for one that it cannot compute again.
 __device__ __forceinline__ void keep_in_register(int* value) { asm volatile("" : "+r"(*value)); }
 __device__ __forceinline__ void keep_in_register(std::int32_t** value) { asm volatile("" : "+l"(*value)); }

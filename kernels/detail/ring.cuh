@@ -221,15 +221,15 @@ class RingScan {
     // One score of each lane at a time. A lane that has no more does as the others, so that none waits for another, and
     // stores nothing.
     const auto* const row = reinterpret_cast<const float*>(quads);
-    std::uint64_t* to = candidates + slot;
+    SharedComposites to(candidates + slot);
     unsigned having = __ballot_sync(kFullWarp, mask != 0);
 #pragma unroll 1
     do {
-      const int i = kWarpSize - 1 - __clz(static_cast<int>(mask | 1));
+      const int i = highest_bit(mask | 1);
       const int at = score_of(i);
       const std::uint64_t found = composite(ordered_key(row[at]), static_cast<std::uint32_t>(first + at));
-      if (mask != 0) to[__popc(having & lanes_below(lane_))] = found;
-      to += __popc(having);
+      to.store_if(mask, __popc(having & lanes_below(lane_)), found);
+      to.advance(__popc(having));
       mask &= ~(1U << i);
       having = __ballot_sync(kFullWarp, mask != 0);
     } while (having != 0);

@@ -49,6 +49,20 @@ class SharedCursor {
   std::uint32_t* words_;
 };
 
+inline int highest_bit(unsigned word) { return 31 - __builtin_clz(word); }
+class SharedComposites {
+ public:
+  explicit SharedComposites(std::uint64_t* composites) : composites_(composites) {}
+  void store_if(unsigned mask, int slot, std::uint64_t composite) const {
+    if (mask == 0) return;
+    emulated::offset(composites_ + slot);
+    composites_[slot] = composite;
+  }
+  void advance(int slots) { composites_ += slots; }
+
+ private:
+  std::uint64_t* composites_;
+};
 inline int read_thread_index() { return static_cast<int>(emulated::current->index); }
 inline void keep_in_register(int*) {}
 inline void keep_in_register(std::int32_t**) {}
