@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows that pass through a CTA whose warps have two roles: some scan one row after the other, the others meanwhile
-// refine the row before and propose for the row after. This is what both share, and the scan. Scanning warps wait for
-// data and for nobody else: whoever is the last to leave a stage fills it again.
+// Rows that pass through a CTA whose warps have three roles: one copies rows to shared memory piece by piece, some scan
+// one piece after the other, the others meanwhile refine the row before and propose for the row after. This is what
+// they share, the copies and the scan. Scanning warps wait for data and for nobody else.
 
 #ifndef HPCTOPK_KERNELS_DETAIL_RING_CUH_
 #define HPCTOPK_KERNELS_DETAIL_RING_CUH_
@@ -26,10 +26,10 @@ struct RingRow {
 
 // What is to be scanned of a row, and what has been found.
 struct RingTask {
-  int batches;  // stages that the row takes; negative: there are no more rows
-  int quads;    // that can hold candidates
-  int first;    // the index of the first quad's first score
-  int limit;    // equals of the floor come in before this index, in whole steps of a warp: see Admission
+  int pieces;  // that the row takes; negative: there are no more rows
+  int quads;   // that can hold candidates
+  int first;   // the index of the first quad's first score
+  int limit;   // equals of the floor come in before this index, in whole pieces: see Admission
   float floor_before, floor;
   int count;  // candidates; more than the capacity: some have found no room
   Boundary boundary;
@@ -37,63 +37,56 @@ struct RingTask {
 
 struct Ring {
   static constexpr int kWarps = kernels::kRingScanThreads / kWarpSize;
-  static constexpr int kStages = kernels::kStagedStages;
-  static constexpr int kQuads = 4;                       // of a lane in a stage
-  static constexpr int kWarpQuads = kQuads * kWarpSize;  // of a warp in a stage: neighbours
-  static constexpr int kStageQuads = kWarps * kWarpQuads;
+  static constexpr int kSlots = kernels::kRingSlots;
+  static constexpr int kQuads = 8;                        // of a lane in a piece
+  static constexpr int kPieceQuads = kQuads * kWarpSize;  // which one warp scans
+  static constexpr int kPieceScores = 4 * kPieceQuads;
   static constexpr int kPlaces = 2;  // of rows that have candidates
   static constexpr int kKnown = 4;   // rows that are known: one refined, one scanned, one proposed for, one to come
-  static constexpr std::int64_t kStageBytes = kernels::staged_stage_bytes(kernels::kRingScanThreads);
-  static_assert(kStageQuads * static_cast<std::int64_t>(sizeof(float4)) == kStageBytes);
+  static_assert(kPieceQuads * static_cast<std::int64_t>(sizeof(float4)) == kernels::kRingPieceBytes);
+  // A slot is one warp's: copies do not land in the order in which they were begun, and a warp that had never seen a
+  // slot's last phase end could not tell it from the next.
+  static_assert(kSlots % kWarps == 0);
 
   struct State {
-    Barrier full[kStages];
+    Barrier full[kSlots];
+    Barrier empty[kSlots];
     Barrier known[kKnown];
     Barrier proposed[kPlaces];  // and nobody needs the candidates of the row before
     Barrier scanned[kPlaces];
     RingRow rows[kKnown];
     std::int64_t live_rows;
     RingTask tasks[kPlaces];
-    unsigned left[kStages];   // warps that are done with a stage
-    unsigned begun[kPlaces];  // warps that have come to a row; the first may come to the next before the last does
-    // What is copied next, and the stages that are free. Whoever is the last to leave a stage, or to come to a row, has
-    // this: the last of one such event comes before the last of the next.
-    int free;
-    int turn;  // of the row
-    int batch;
-    unsigned sequence;
   };
   static_assert(sizeof(State) <= kernels::kRingStateBytes);
 
-  float4* stages;
+  float4* pieces;
   State* state;
   unsigned char* rest;  // histogram and scratch, the places' candidates, and what the selection needs
   int capacity;         // candidates of a place: an even number, so that each place begins at a multiple of 16 bytes
 
   __device__ Ring(unsigned char* shared, int capacity)
-      : stages(reinterpret_cast<float4*>(shared)),
-        state(reinterpret_cast<State*>(shared + kStages * kStageBytes)),
-        rest(shared + kStages * kStageBytes + kernels::kRingStateBytes),
+      : pieces(reinterpret_cast<float4*>(shared)),
+        state(reinterpret_cast<State*>(shared + kSlots * kernels::kRingPieceBytes)),
+        rest(shared + kSlots * kernels::kRingPieceBytes + kernels::kRingStateBytes),
         capacity(capacity) {}
 
   // By one thread.
   __device__ void init() const {
-    for (int i = 0; i < kStages; ++i) {
+    for (int i = 0; i < kSlots; ++i) {
       barrier_init(&state->full[i], 1);
-      state->left[i] = 0;
+      barrier_init(&state->empty[i], 1);
     }
     for (int i = 0; i < kKnown; ++i) barrier_init(&state->known[i], 1);
     for (int i = 0; i < kPlaces; ++i) {
       barrier_init(&state->proposed[i], 1);
       barrier_init(&state->scanned[i], kWarps);
-      state->begun[i] = 0;
     }
-    state->free = kStages;
-    state->turn = 0;
-    state->batch = 0;
-    state->sequence = 0;
     barrier_init_fence();
   }
+
+  // At least one, so that a row that has been scanned is one that has been copied: its place may then be another's.
+  __device__ static int pieces_of(int quads) { return max(1, (quads + kPieceQuads - 1) / kPieceQuads); }
 
   __device__ std::uint64_t* candidates(int place) const {
     return reinterpret_cast<std::uint64_t*>(rest + kernels::shared_bytes(0)) + place * capacity;
@@ -107,46 +100,55 @@ struct Ring {
     std::uint64_t* const tied = candidates(kPlaces);
     return {tied, nullptr, reinterpret_cast<std::int32_t*>(tied + kDirectRank)};
   }
+};
 
-  // Waits until the turn's row is known. Turns of the end are known too.
-  __device__ __forceinline__ const RingRow& wait_for_row(int turn) const {
-    barrier_wait(&state->known[turn % kKnown], static_cast<unsigned>(turn / kKnown) & 1);
-    return state->rows[turn % kKnown];
-  }
+// Where the stream of all rows' pieces has come to.
+struct RingCursor {
+  int slot;
+  unsigned parity;  // of the slot's turn
 
-  // Fills the free stages, `freed` more than before, with what comes next up to the row of turn `last`. That row is
-  // known, or will be without the caller: it has been looked for before the scan of the second before it had to end.
-  __device__ __forceinline__ void copy_next(int freed, int last) const {
-    int free = state->free + freed;
-    int turn = state->turn;
-    int batch = state->batch;
-    unsigned sequence = state->sequence;
-    while (free > 0 && turn <= last) {
-      const Row& row = wait_for_row(turn).row;
-      if (row.length == 0) break;
-      const int begin = batch * kStageQuads;
-      if (begin < row.quads) {
-        const unsigned stage = sequence % kStages;
-        const auto bytes = static_cast<std::uint32_t>(min(kStageQuads, row.quads - begin) * sizeof(float4));
-        barrier_arrive_expect(&state->full[stage], bytes);
-        bulk_copy(stages + stage * kStageQuads, row.quad(begin), bytes, &state->full[stage]);
-        ++sequence;
-        ++batch;
-        --free;
-      }
-      if (batch * kStageQuads >= row.quads) {
-        batch = 0;
-        ++turn;
-      }
-    }
-    state->free = free;
-    state->turn = turn;
-    state->batch = batch;
-    state->sequence = sequence;
+  __device__ __forceinline__ void advance(int pieces) {
+    slot += pieces;
+    if (slot < Ring::kSlots) return;
+    slot -= Ring::kSlots;
+    parity ^= 1;
   }
 };
 
-// The role of the scanning warps.
+// The role of the thread that copies rows.
+class RingCopy {
+ public:
+  __device__ explicit RingCopy(const Ring& ring) : ring_(ring) {}
+
+  __device__ __forceinline__ void copy_rows() const {
+    Ring::State& state = *ring_.state;
+    RingCursor cursor{0, 0};
+    for (int turn = 0;; ++turn) {
+      barrier_wait(&state.known[turn % Ring::kKnown], static_cast<unsigned>(turn / Ring::kKnown) & 1);
+      const Row row = state.rows[turn % Ring::kKnown].row;
+      if (row.length == 0) return;
+      const float4* from = row.quad(0);
+      int left = row.quads;
+#pragma unroll 1
+      do {
+        barrier_wait(&state.empty[cursor.slot], cursor.parity ^ 1);
+        const auto bytes = static_cast<std::uint32_t>(min(left, Ring::kPieceQuads) * sizeof(float4));
+        barrier_arrive_expect(&state.full[cursor.slot], bytes);
+        if (bytes > 0) {
+          bulk_copy(ring_.pieces + cursor.slot * Ring::kPieceQuads, from, bytes, &state.full[cursor.slot]);
+        }
+        from += Ring::kPieceQuads;
+        left -= Ring::kPieceQuads;
+        cursor.advance(1);
+      } while (left > 0);
+    }
+  }
+
+ private:
+  const Ring& ring_;
+};
+
+// The role of the scanning warps, which take the pieces in turn.
 class RingScan {
  public:
   __device__ RingScan(const Ring& ring, int thread)
@@ -154,36 +156,33 @@ class RingScan {
 
   __device__ __forceinline__ void scan_rows() const {
     Ring::State& state = *ring_.state;
-    int stage = 0;
-    unsigned parity = 0;
+    RingCursor cursor{warp_, 0};
+    int piece = warp_;  // of the row
     for (int turn = 0;; ++turn) {
       const int place = turn % Ring::kPlaces;
-      if (lane_ == 0 && arrive_last(&state.begun[place], Ring::kWarps)) ring_.copy_next(0, turn + 1);
-      __syncwarp();
       barrier_wait(&state.proposed[place], static_cast<unsigned>(turn / Ring::kPlaces) & 1);
       RingTask& task = state.tasks[place];
-      const int batches = task.batches;
-      if (batches < 0) return;
+      const int pieces = task.pieces;
+      if (pieces < 0) return;
       std::uint64_t* const candidates = ring_.candidates(place);
       const int limit = task.limit;
       const float floor = task.floor;
       const float floor_before = task.floor_before;
-      int left = task.quads - warp_ * Ring::kWarpQuads;
-      int first = task.first + 4 * warp_ * Ring::kWarpQuads;
-      for (int batch = 0; batch < batches; ++batch) {
-        barrier_wait(&state.full[stage], parity);
-        scan_step(ring_.stages + stage * Ring::kStageQuads + warp_ * Ring::kWarpQuads, left, first,
-                  first < limit ? floor_before : floor, candidates, &task.count);
-        left -= Ring::kStageQuads;
-        first += 4 * Ring::kStageQuads;
+      int left = task.quads - piece * Ring::kPieceQuads;
+      int first = task.first + piece * Ring::kPieceScores;
+#pragma unroll 1
+      for (; piece < pieces; piece += Ring::kWarps) {
+        barrier_wait(&state.full[cursor.slot], cursor.parity);
+        scan_piece(ring_.pieces + cursor.slot * Ring::kPieceQuads, left, first, first < limit ? floor_before : floor,
+                   candidates, &task.count);
         __syncwarp();
-        if (lane_ == 0 && arrive_last(&state.left[stage], Ring::kWarps)) ring_.copy_next(1, turn + 1);
-        __syncwarp();
-        if (++stage == Ring::kStages) {
-          stage = 0;
-          parity ^= 1;
-        }
+        if (lane_ == 0) barrier_arrive(&state.empty[cursor.slot]);
+        left -= Ring::kWarps * Ring::kPieceQuads;
+        first += Ring::kWarps * Ring::kPieceScores;
+        cursor.advance(Ring::kWarps);
       }
+      piece -= pieces;
+      __syncwarp();  // all lanes have read the task, also where there was no piece for them
       if (lane_ == 0) barrier_arrive(&state.scanned[place]);
     }
   }
@@ -192,47 +191,43 @@ class RingScan {
   // A lane's quads lie at different places in their groups of 32: see StagedScan.
   __device__ int quad_of(int j) const { return j * kWarpSize + (lane_ ^ (4 * j)); }
   // The place of the score that bit i of a lane's mask stands for: (i & 3) in quad_of(i / 4).
-  __device__ int score_of(int i) const {
-    const int in_quad = i & 3;
-    return (4 * lane_) ^ ((kWarpSize + 4) * (i - in_quad) + in_quad);
-  }
+  __device__ int score_of(int i) const { return (4 * lane_) ^ ((kWarpSize + 4 - 1) * (i & ~3) + i); }
 
-  // Appends what a warp's `quads`, of which `left` hold scores, has to offer. Where there is not room for all of it,
-  // none is appended, then or later: `count` tells.
-  __device__ __forceinline__ void scan_step(const float4* quads, int left, int first, float floor,
-                                            std::uint64_t* candidates, int* count) const {
+  // Appends what a piece, of whose quads `left` or all hold scores, has to offer. A lane that finds no room for all it
+  // has appends nothing: `count` tells.
+  __device__ __forceinline__ void scan_piece(const float4* quads, int left, int first, float floor,
+                                             std::uint64_t* candidates, int* count) const {
     float4 scores[Ring::kQuads];
 #pragma unroll
     for (int j = 0; j < Ring::kQuads; ++j) scores[j] = quads[quad_of(j)];
-    unsigned mask = 0;
-    admit_all<Ring::kQuads>(scores, floor, &mask);
-    if (left < Ring::kWarpQuads) {  // what the stage held before lies beyond
+    unsigned masks[4] = {};  // several, because each bit that is set waits for the one before
+    admit_all<2, 0>(scores, floor, &masks[0]);
+    admit_all<4, 2>(scores, floor, &masks[1]);
+    admit_all<6, 4>(scores, floor, &masks[2]);
+    admit_all<8, 6>(scores, floor, &masks[3]);
+    unsigned mask = masks[0] | masks[1] | masks[2] | masks[3];
+    if (left < Ring::kPieceQuads) {  // what the slot held before lies beyond
 #pragma unroll
       for (int j = 0; j < Ring::kQuads; ++j) {
         if (quad_of(j) >= left) mask &= ~(0xFU << (4 * j));
       }
     }
-    const int total = __reduce_add_sync(kFullWarp, __popc(mask));
-    if (total == 0) return;
+    if (!__any_sync(kFullWarp, mask != 0)) return;
+    const int mine = __popc(mask);
+    int through = inclusive_scan(mine, lane_);
     int slot = 0;
-    if (lane_ == 0) slot = atomicAdd(count, total);
-    slot = __shfl_sync(kFullWarp, slot, 0);
-    if (slot + total > ring_.capacity) return;
-    // One score of each lane at a time. A lane that has no more does as the others, so that none waits for another, and
-    // stores nothing.
+    if (lane_ == kWarpSize - 1) slot = atomicAdd(count, through);
+    through += __shfl_sync(kFullWarp, slot, kWarpSize - 1);
+    if (through > ring_.capacity) mask = 0;
     const auto* const row = reinterpret_cast<const float*>(quads);
-    SharedComposites to(candidates + slot);
-    unsigned having = __ballot_sync(kFullWarp, mask != 0);
+    std::uint64_t* to = candidates + through - mine;
 #pragma unroll 1
-    do {
-      const int i = highest_bit(mask | 1);
+    while (mask != 0) {
+      const int i = highest_bit(mask);
+      mask ^= 1U << i;
       const int at = score_of(i);
-      const std::uint64_t found = composite(ordered_key(row[at]), static_cast<std::uint32_t>(first + at));
-      to.store_if(mask, __popc(having & lanes_below(lane_)), found);
-      to.advance(__popc(having));
-      mask &= ~(1U << i);
-      having = __ballot_sync(kFullWarp, mask != 0);
-    } while (having != 0);
+      *to++ = composite(ordered_key(row[at]), static_cast<std::uint32_t>(first + at));
+    }
   }
 
   const Ring& ring_;

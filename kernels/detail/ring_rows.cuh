@@ -103,7 +103,7 @@ class RingSelection {
     }
     if (lane != 0) return;
     RingTask& task = ring.state->tasks[place];
-    task.batches = row.length == 0 ? -1 : (row.quads + Ring::kStageQuads - 1) / Ring::kStageQuads;
+    task.pieces = row.length == 0 ? -1 : Ring::pieces_of(row.quads);
     task.quads = admission.closed ? min(row.quads, max(0, admission.index - row.head + 3) / 4) : row.quads;
     task.first = row.head;
     task.limit = admission.index;
@@ -122,7 +122,9 @@ class RingSelection {
     const RingTask& task = ring.state->tasks[place];
     const CandidateBuffer buffer = ring.buffer(place);
     const int k = operands_.k;
-    barrier_wait(&ring.state->scanned[place], static_cast<unsigned>(turn / Ring::kPlaces) & 1);
+    // One warp waits for the scan, and the others for it: a warp that tries again and again takes issue slots.
+    if (group.warp() == 0) barrier_wait(&ring.state->scanned[place], static_cast<unsigned>(turn / Ring::kPlaces) & 1);
+    group.sync();
     const int count = task.count;
     if (count < k || count > ring.capacity) {
       select_again<View::kHashed>(group, done.index, count < k, operands_, policy_, buffer);
