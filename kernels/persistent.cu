@@ -36,10 +36,8 @@ __global__ void __launch_bounds__(kRingBlock, 1)
   detail::wait_for_kernel_in_front();
   if (thread < kRingSelectThreads) {
     detail::RingSelection(operands, policy, full, capacity).select_rows();
-  } else if (thread < kRingSelectThreads + kRingScanThreads) {
+  } else {
     detail::RingScan(ring, thread - kRingSelectThreads).scan_rows();
-  } else if (thread == kRingSelectThreads + kRingScanThreads) {
-    detail::RingCopy(ring).copy_rows();
   }
 #else
   __trap();

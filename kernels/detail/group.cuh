@@ -44,8 +44,7 @@ __device__ __forceinline__ int append_slot(bool keep, int* count, int lane) {
 __device__ __forceinline__ int inclusive_scan(int value, int lane) {
 #pragma unroll
   for (int distance = 1; distance < kWarpSize; distance *= 2) {
-    const int below = __shfl_up_sync(kFullWarp, value, distance);
-    if (lane >= distance) value += below;
+    value = plus_lane_below(value, distance);
   }
   return value;
 }

@@ -151,21 +151,51 @@ __device__ __forceinline__ int highest_bit(unsigned word) {
   asm("bfind.u32 %0, %1;" : "=r"(bit) : "r"(word));
   return bit;
 }
-// Composites in shared memory, each stored if `mask` is not 0. Predicated: no lane of a warp waits for another.
+// A value, and where there is a lane `distance` lanes below this one, its value added.
+__device__ __forceinline__ int plus_lane_below(int value, int distance) {
+  asm volatile(
+      "{\n"
+      ".reg .pred is_there;\n"
+      ".reg .s32 below;\n"
+      "shfl.sync.up.b32 below|is_there, %0, %1, 0, 0xFFFFFFFF;\n"
+      "@is_there add.s32 %0, %0, below;\n"
+      "}"
+      : "+r"(value)
+      : "r"(distance));
+  return value;
+}
+
+// Quads and composites in shared memory by 32-bit addresses, which the compiler does not take apart.
+class SharedQuads {
+ public:
+  __device__ explicit SharedQuads(const float4* quads) : address_(shared_address(quads)) {}
+  __device__ __forceinline__ float4 operator[](int quad) const {
+    float4 value;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+                 : "r"(address_ + static_cast<unsigned>(sizeof(float4)) * static_cast<unsigned>(quad))
+                 : "memory");
+    return value;
+  }
+  __device__ __forceinline__ float score(int i) const {
+    float value;
+    asm volatile("ld.shared.f32 %0, [%1];"
+                 : "=f"(value)
+                 : "r"(address_ + static_cast<unsigned>(sizeof(float)) * static_cast<unsigned>(i))
+                 : "memory");
+    return value;
+  }
+
+ private:
+  std::uint32_t address_;
+};
 class SharedComposites {
  public:
   __device__ explicit SharedComposites(const std::uint64_t* composites) : address_(shared_address(composites)) {}
-  __device__ __forceinline__ void store_if(unsigned mask, int slot, std::uint64_t composite) const {
-    asm volatile(
-        "{\n"
-        ".reg .pred set;\n"
-        "setp.ne.u32 set, %2, 0;\n"
-        "@set st.shared.u64 [%0], %1;\n"
-        "}" ::"r"(address_ + 8 * static_cast<unsigned>(slot)),
-        "l"(composite), "r"(mask)
-        : "memory");
+  __device__ __forceinline__ void append(std::uint64_t composite) {
+    asm volatile("st.shared.u64 [%0], %1;" ::"r"(address_), "l"(composite) : "memory");
+    address_ += sizeof composite;
   }
-  __device__ void advance(int slots) { address_ += 8 * static_cast<unsigned>(slots); }
 
  private:
   std::uint32_t address_;
@@ -210,17 +240,6 @@ __device__ __forceinline__ bool barrier_try_wait(Barrier* barrier, std::uint32_t
 __device__ __forceinline__ void barrier_wait(Barrier* barrier, std::uint32_t parity) {
   while (!barrier_try_wait(barrier, parity)) {
   }
-}
-
-// Counts one of `members`; whether it is the last, for which what the others did before has happened. The count, 0 at
-// first, begins anew.
-__device__ __forceinline__ bool arrive_last(unsigned* arrived, unsigned members) {
-  unsigned before;
-  asm volatile("atom.acq_rel.cta.shared.inc.u32 %0, [%1], %2;"
-               : "=r"(before)
-               : "r"(shared_address(arrived)), "r"(members - 1)
-               : "memory");
-  return before == members - 1;
 }
 
 // Lets bulk copies overwrite shared memory that the CTA has written otherwise.

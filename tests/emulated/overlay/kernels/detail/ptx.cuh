@@ -50,15 +50,32 @@ class SharedCursor {
 };
 
 inline int highest_bit(unsigned word) { return 31 - __builtin_clz(word); }
+inline int plus_lane_below(int value, int distance) {
+  const int below = __shfl_up_sync(0xFFFFFFFFU, value, distance);
+  return lane_of_current() >= distance ? value + below : value;
+}
+class SharedQuads {
+ public:
+  explicit SharedQuads(const float4* quads) : quads_(quads) {}
+  float4 operator[](int quad) const {
+    emulated::offset(quads_ + quad);
+    return quads_[quad];
+  }
+  float score(int i) const {
+    emulated::offset(reinterpret_cast<const float*>(quads_) + i);
+    return reinterpret_cast<const float*>(quads_)[i];
+  }
+
+ private:
+  const float4* quads_;
+};
 class SharedComposites {
  public:
   explicit SharedComposites(std::uint64_t* composites) : composites_(composites) {}
-  void store_if(unsigned mask, int slot, std::uint64_t composite) const {
-    if (mask == 0) return;
-    emulated::offset(composites_ + slot);
-    composites_[slot] = composite;
+  void append(std::uint64_t composite) {
+    emulated::offset(composites_);
+    *composites_++ = composite;
   }
-  void advance(int slots) { composites_ += slots; }
 
  private:
   std::uint64_t* composites_;
@@ -120,11 +137,6 @@ inline bool barrier_try_wait(Barrier* barrier, std::uint32_t parity) {
 inline void barrier_wait(Barrier* barrier, std::uint32_t parity) {
   while (!barrier_try_wait(barrier, parity)) {
   }
-}
-inline bool arrive_last(unsigned* arrived, unsigned members) {
-  if (++*arrived < members) return false;
-  *arrived = 0;
-  return true;
 }
 inline void async_proxy_fence() {}
 
