@@ -224,7 +224,7 @@ class RingScan {
     }
     if (!__any_sync(kFullWarp, mask != 0)) return;
     const int mine = __popc(mask);
-    int through = inclusive_scan(mine, lane_);
+    int through = inclusive_scan(mine);
     int slot = 0;
     if (lane_ == kWarpSize - 1) slot = atomicAdd(count, through);
     through += __shfl_sync(kFullWarp, slot, kWarpSize - 1);
