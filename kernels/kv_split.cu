@@ -99,8 +99,7 @@ __device__ Totals end_needed_lists(const Group& group, detail::Scratch* scratch,
       const int part = group.lane() + i * detail::kWarpSize;
       const int equal_end = equal_before + detail::inclusive_scan(mine_equal[i]);
       const bool needs_equal = above + equal_end - mine_equal[i] < k;
-      const int end =
-          end_before + detail::inclusive_scan(mine_above[i] + (needs_equal ? mine_equal[i] : 0));
+      const int end = end_before + detail::inclusive_scan(mine_above[i] + (needs_equal ? mine_equal[i] : 0));
       if (part < parts) scratch->fronts[part] = mine_above[i];
       if (part < parts) scratch->ends[part] = end;
       equal_before = __shfl_sync(detail::kFullWarp, equal_end, detail::kWarpSize - 1);
