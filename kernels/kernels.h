@@ -63,6 +63,21 @@ inline constexpr std::int32_t kRefinementEntries = 1536;
 constexpr std::int64_t staged_shared_bytes(std::int64_t candidate_capacity, std::int32_t threads) {
   return kStagedStages * staged_stage_bytes(threads) + kStagedStateBytes + shared_bytes(candidate_capacity);
 }
+// A CTA that scans a row while it refines the one before and proposes for the one after: the pieces, the state, the
+// histogram and scratch, the candidates of two rows, the tied and the best of one. 28 warps leave a thread 72
+// registers.
+inline constexpr std::int32_t kRingScanThreads = 384;
+inline constexpr std::int32_t kRingSelectThreads = 512;
+inline constexpr std::int32_t kRingBlock = kRingScanThreads + kRingSelectThreads;
+inline constexpr std::int32_t kRingSlots = 2;  // of pieces, for each scanning warp
+inline constexpr std::int64_t kRingPieceBytes = 4096;
+inline constexpr std::int64_t kRingStateBytes = 640;
+inline constexpr std::int32_t kMaxRingCandidates = 7168;  // of a row
+constexpr std::int64_t ring_shared_bytes(std::int64_t candidate_capacity, std::int32_t k) {
+  return kRingScanThreads / 32 * kRingSlots * kRingPieceBytes + kRingStateBytes + shared_bytes(0) +
+         (2 * candidate_capacity + 256) * kCandidateBytes + std::int64_t{4} * k;
+}
+
 // The CTA that merges a row's lists: a buffer as shared_bytes() has it, or the lists at once.
 constexpr std::int64_t merge_shared_bytes(std::int64_t candidate_capacity, std::int32_t k) {
   const std::int64_t at_once = 256 + gathered_capacity(k) + (k + 1) / 2;

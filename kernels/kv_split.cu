@@ -97,10 +97,9 @@ __device__ Totals end_needed_lists(const Group& group, detail::Scratch* scratch,
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int part = group.lane() + i * detail::kWarpSize;
-      const int equal_end = equal_before + detail::inclusive_scan(mine_equal[i], group.lane());
+      const int equal_end = equal_before + detail::inclusive_scan(mine_equal[i]);
       const bool needs_equal = above + equal_end - mine_equal[i] < k;
-      const int end =
-          end_before + detail::inclusive_scan(mine_above[i] + (needs_equal ? mine_equal[i] : 0), group.lane());
+      const int end = end_before + detail::inclusive_scan(mine_above[i] + (needs_equal ? mine_equal[i] : 0));
       if (part < parts) scratch->fronts[part] = mine_above[i];
       if (part < parts) scratch->ends[part] = end;
       equal_before = __shfl_sync(detail::kFullWarp, equal_end, detail::kWarpSize - 1);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Persistent sampled mapping (paper, sections 4.5 and 5.5): a CTA owns a row from the proposal to the output and takes
-// rows in turn. On bulk copies it has the SM to itself; on the paper's vector loads two share one, so that one scans
-// while the other proposes or refines.
+// rows in turn. On bulk copies it has the SM to itself, and where there are more rows than SMs some of its warps scan
+// while the others propose and refine; on the paper's vector loads two CTAs share an SM to that end.
 
+#include "kernels/detail/ring_rows.cuh"
 #include "kernels/detail/select_row.cuh"
 #include "kernels/detail/staged_rows.cuh"
 #include "kernels/kernels.h"
@@ -24,10 +25,33 @@ __global__ void __launch_bounds__(kPersistentBlock, 1)
 #endif
 }
 
+__global__ void __launch_bounds__(kRingBlock, 1)
+    ring_kernel(const __grid_constant__ detail::Operands operands, const __grid_constant__ Policy policy,
+                const __grid_constant__ detail::GroupView full, const int capacity) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  const auto thread = static_cast<int>(threadIdx.x);
+  const detail::Ring ring(detail::shared_memory(), capacity);
+  if (thread == 0) ring.init();
+  detail::barrier_sync<kRingBlock>();
+  detail::wait_for_kernel_in_front();
+  if (thread < kRingSelectThreads) {
+    detail::RingSelection(operands, policy, full, capacity).select_rows();
+  } else {
+    detail::RingScan(ring, thread - kRingSelectThreads).scan_rows();
+  }
+#else
+  __trap();
+#endif
+}
+
 template <View kView>
 int launch(const Plan& plan, const Arguments& arguments, Stream stream) {
   if (plan.stages == 0) return detail::launch_select_rows<kView, kPersistentBlock, 2>(plan, arguments, stream);
   detail::LaunchConfig config(plan, stream, arguments.programmatic_dependent);
+  if (plan.block == kRingBlock) {
+    return config.launch(ring_kernel, detail::make_operands(plan, arguments), plan.policy,
+                         detail::full_view(plan, kRingSelectThreads), plan.candidate_capacity);
+  }
   return config.launch(staged_kernel<kView>, detail::make_operands(plan, arguments), plan.policy,
                        detail::full_view(plan, kPersistentBlock), plan.candidate_capacity);
 }

@@ -4,6 +4,7 @@
 // cheapest is the plan. Pure host arithmetic.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include <type_traits>
 
 #include "hpctopk/topk.h"
+#include "kernels/detail/view.h"
 #include "kernels/kernels.h"
 #include "src/check_arguments.h"
 #include "src/cost_model.h"
@@ -122,6 +124,27 @@ bool stage(const Request& request, std::int32_t largest_room, std::int32_t besid
   return true;
 }
 
+// Candidates of a row at a time that a CTA has room for if it refines one row while it scans the next; 0 where it
+// should not: where it has no rows to spare, or full rows might have more candidates.
+std::int32_t ring_capacity(const Request& request) {
+  const Problem& problem = request.problem;
+  const SamplePolicy& sample = request.policy.sample;
+  if (problem.num_rows <= request.device.num_sms || sample.view != View::kHashed ||
+      request.policy.digits != Digits::kNormalised) {
+    return 0;
+  }
+  const std::int64_t room = request.device.shared_memory_per_block - kernels::ring_shared_bytes(0, problem.k);
+  const std::int64_t fits = room / (2 * kernels::kCandidateBytes);
+  const auto capacity = static_cast<std::int32_t>(std::min<std::int64_t>(fits, kernels::kMaxRingCandidates)) & ~1;
+  if (capacity < problem.k + kernels::kMinStagedRoom) return 0;
+  const auto columns = static_cast<std::int32_t>(problem.num_columns);
+  const detail::HashedView view =
+      detail::register_view(sample, columns, columns / 4, problem.k, kernels::kRingSelectThreads).hashed;
+  if (!view.usable()) return columns <= capacity ? capacity : 0;
+  const double most = view.rank + 3 * std::sqrt(static_cast<double>(view.rank));
+  return most * columns / view.samples <= capacity ? capacity : 0;
+}
+
 // The persistent mapping on bulk copies, one CTA an SM.
 Proposal persistent_staged(const Request& request) {
   const DeviceInfo& device = request.device;
@@ -129,6 +152,11 @@ Proposal persistent_staged(const Request& request) {
   Proposal proposal;
   if (!stage(request, kernels::kFullRound, 0, &proposal)) return proposal;
   proposal.block = kernels::kPersistentBlock;
+  if (const std::int32_t capacity = ring_capacity(request); capacity != 0) {
+    proposal.block = kernels::kRingBlock;
+    proposal.candidate_capacity = capacity;
+    proposal.shared_bytes = kernels::ring_shared_bytes(capacity, problem.k);
+  }
   proposal.grid = static_cast<std::int32_t>(std::min<std::int64_t>(problem.num_rows, device.num_sms));
   set_cost(cost::launch_cost(device, cost::kStagedRow, problem.num_rows, static_cast<double>(problem.num_columns),
                              device.num_sms),

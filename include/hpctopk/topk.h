@@ -140,10 +140,10 @@ struct SamplePolicy {
   std::int32_t stride = 32;          // scores of the row for each sample
   std::int32_t min_samples = 4096;   // hashed view: shorter rows are sampled more densely, down to every fourth score
   std::int32_t max_samples = 16384;  // hashed view: longer rows are sampled more thinly
-  std::int32_t chunk = 8;            // hashed view: consecutive samples, a power of two from 4 to 256
+  std::int32_t chunk = 16;           // hashed view: consecutive samples, a power of two from 4 to 256
   float rank_margin = 1.5F;          // strided view: rho, the primary boundary's rank / k
   float rescue_margin = 1.75F;       // strided view: the secondary boundary's rank / k
-  float sigmas = 4.0F;               // hashed view: the primary boundary's margin; the secondary's is twice that
+  float sigmas = 5.0F;               // hashed view: the primary boundary's margin; the secondary's is twice that
 };
 
 // How Phase 3 splits the ordered key into digits (section 4.4).

@@ -41,11 +41,10 @@ __device__ __forceinline__ int append_slot(bool keep, int* count, int lane) {
   return __shfl_sync(kFullWarp, base, 0) + __popc(kept & lanes_below(lane));
 }
 
-__device__ __forceinline__ int inclusive_scan(int value, int lane) {
+__device__ __forceinline__ int inclusive_scan(int value) {
 #pragma unroll
   for (int distance = 1; distance < kWarpSize; distance *= 2) {
-    const int below = __shfl_up_sync(kFullWarp, value, distance);
-    if (lane >= distance) value += below;
+    value = plus_lane_below(value, distance);
   }
   return value;
 }

@@ -63,7 +63,7 @@ __device__ __forceinline__ void find_rank(const Group& group, int* histogram, Sc
   int total = 0;
 #pragma unroll
   for (int i = 0; i < kPerThread; ++i) total += bins.count[i];
-  const int inclusive = inclusive_scan(total, group.lane());
+  const int inclusive = inclusive_scan(total);
   if (group.lane() == kWarpSize - 1) scratch->warp_totals[group.warp()] = inclusive;
   group.sync();
   const int before = group.lane() < group.warp() ? scratch->warp_totals[group.lane()] : 0;

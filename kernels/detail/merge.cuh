@@ -19,7 +19,7 @@ __device__ int end_lists(const Group& group, Scratch* scratch, int parts, const 
     int before = 0;
     for (int base = 0; base < parts; base += kWarpSize) {
       const int part = base + group.lane();
-      const int end = before + inclusive_scan(part < parts ? size_of(part) : 0, group.lane());
+      const int end = before + inclusive_scan(part < parts ? size_of(part) : 0);
       if (part < parts) scratch->ends[part] = end;
       before = __shfl_sync(kFullWarp, end, kWarpSize - 1);
     }

@@ -55,8 +55,8 @@ struct PartCta {
     return {reinterpret_cast<float4*>(shared), reinterpret_cast<Barrier*>(shared + kStages)};
   }
 
-  // Starts `part` of row `index` on its way, unless it has been, and proposes the row's boundary meanwhile; `full` is
-  // the view of a row that is as long as the matrix is wide. Ends with a barrier.
+  // Starts `part` of row `index` on its way and proposes the row's boundary meanwhile; `full` is the view of a row that
+  // is as long as the matrix is wide. Ends with a barrier.
   template <View kView>
   __device__ __forceinline__ Boundary start(const Group& group, std::int64_t index, const Row& row, const Row& part,
                                             const GroupView& full, const Policy& policy, const Operands& operands) {

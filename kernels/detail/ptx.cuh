@@ -139,6 +139,68 @@ class SharedCursor {
   std::uint32_t address_;
 };
 
+// The thread's index in its CTA, read again each time.
+__device__ __forceinline__ int read_thread_index() {
+  int index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  return index;
+}
+// The index of the highest bit that is set; `word` is not 0.
+__device__ __forceinline__ int highest_bit(unsigned word) {
+  int bit;
+  asm("bfind.u32 %0, %1;" : "=r"(bit) : "r"(word));
+  return bit;
+}
+// A value, and where there is a lane `distance` lanes below this one, its value added.
+__device__ __forceinline__ int plus_lane_below(int value, int distance) {
+  asm volatile(
+      "{\n"
+      ".reg .pred is_there;\n"
+      ".reg .s32 below;\n"
+      "shfl.sync.up.b32 below|is_there, %0, %1, 0, 0xFFFFFFFF;\n"
+      "@is_there add.s32 %0, %0, below;\n"
+      "}"
+      : "+r"(value)
+      : "r"(distance));
+  return value;
+}
+
+// Quads and composites in shared memory by 32-bit addresses, which the compiler does not take apart.
+class SharedQuads {
+ public:
+  __device__ explicit SharedQuads(const float4* quads) : address_(shared_address(quads)) {}
+  __device__ __forceinline__ float4 operator[](int quad) const {
+    float4 value;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+                 : "r"(address_ + static_cast<unsigned>(sizeof(float4)) * static_cast<unsigned>(quad))
+                 : "memory");
+    return value;
+  }
+  __device__ __forceinline__ float score(int i) const {
+    float value;
+    asm volatile("ld.shared.f32 %0, [%1];"
+                 : "=f"(value)
+                 : "r"(address_ + static_cast<unsigned>(sizeof(float)) * static_cast<unsigned>(i))
+                 : "memory");
+    return value;
+  }
+
+ private:
+  std::uint32_t address_;
+};
+class SharedComposites {
+ public:
+  __device__ explicit SharedComposites(const std::uint64_t* composites) : address_(shared_address(composites)) {}
+  __device__ __forceinline__ void append(std::uint64_t composite) {
+    asm volatile("st.shared.u64 [%0], %1;" ::"r"(address_), "l"(composite) : "memory");
+    address_ += sizeof composite;
+  }
+
+ private:
+  std::uint32_t address_;
+};
+
 // Has the compiler take a value for one that it cannot compute again.
 __device__ __forceinline__ void keep_in_register(int* value) { asm volatile("" : "+r"(*value)); }
 __device__ __forceinline__ void keep_in_register(std::int32_t** value) { asm volatile("" : "+l"(*value)); }

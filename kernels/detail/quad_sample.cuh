@@ -65,7 +65,7 @@ struct SummedBins {
     through[1] = through[0] + counts.y;
     through[2] = through[1] + counts.z;
     through[3] = through[2] + counts.w;
-    const int before = inclusive_scan(through[3], lane) - through[3];
+    const int before = inclusive_scan(through[3]) - through[3];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) through[i] += before;
   }

@@ -72,7 +72,7 @@ __device__ __forceinline__ void write_best_of(const Group& group, const Source& 
   if (group.thread == 0) scratch->count = 0;
   int mine = 0;
   source.for_each([&](std::uint64_t c) { mine += c >= kth; });
-  const int through = inclusive_scan(mine, group.lane());
+  const int through = inclusive_scan(mine);
   group.sync();
   int slot = 0;
   if (group.lane() == kWarpSize - 1) slot = atomicAdd(&scratch->count, through);

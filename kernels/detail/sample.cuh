@@ -312,12 +312,12 @@ __device__ __forceinline__ Boundary propose_hashed(const Group& group, const Row
   return hashed_boundary(group, group_view, sample, range, histogram, scratch);
 }
 
-// The default proposal with the sample in registers, kQuads quads a thread; `meanwhile` runs while it is on its way.
+// The default proposal with the sample in registers, kQuads quads a thread; `then` runs once it has arrived.
 // Nobody reads the histogram or the scratch any more where it is called.
-template <int kQuads, class Group, class Meanwhile>
+template <int kQuads, class Group, class Then>
 __device__ __forceinline__ Boundary propose_hashed_in_registers(const Group& group, const Row& row,
                                                                 const GroupView& view, int* histogram, Scratch* scratch,
-                                                                const Meanwhile& meanwhile) {
+                                                                const Then& then) {
   RegisterSample<Group, kQuads> sample;
   sample.thread = group.thread;
   sample.quads = view.hashed.samples / 4;
@@ -327,7 +327,6 @@ __device__ __forceinline__ Boundary propose_hashed_in_registers(const Group& gro
     const int quad = min(group.thread + i * Group::kSize, sample.quads - 1);  // unconditional: all in flight together
     scores[i] = load_streaming(row.quad(view.hashed.quad(quad, row.seed)));
   }
-  meanwhile();
   begin_proposal(group, histogram, scratch);
   group.sync();
   SampleRange range;
@@ -336,6 +335,7 @@ __device__ __forceinline__ Boundary propose_hashed_in_registers(const Group& gro
     sample.keys[i] = ordered_keys(scores[i]);
     if (group.thread + i * Group::kSize < sample.quads) range.add(sample.keys[i], i, view.log_run);
   }
+  then();
   return hashed_boundary(group, view, sample, range, histogram, scratch);
 }
 

@@ -95,7 +95,7 @@ __device__ __forceinline__ bool append(int lane, unsigned mask, const CompositeO
                                        std::uint64_t* candidates, int* count, int capacity) {
   if (!__any_sync(kFullWarp, mask != 0)) return true;
   const int mine = __popc(mask);
-  const int through = inclusive_scan(mine, lane);
+  const int through = inclusive_scan(mine);
   int slot = 0;
   if (lane == kWarpSize - 1) slot = atomicAdd(count, through);
   slot = __shfl_sync(kFullWarp, slot, kWarpSize - 1);
@@ -134,7 +134,7 @@ __device__ __forceinline__ void scan_quads(const Group& group, const Row& row, i
     }
     if (!__any_sync(kFullWarp, mask != 0)) continue;
     const int mine = __popc(mask);
-    const int through = inclusive_scan(mine, group.lane());
+    const int through = inclusive_scan(mine);
     int slot = 0;
     if (group.lane() == kWarpSize - 1) slot = atomicAdd(count, through);
     slot = __shfl_sync(kFullWarp, slot, kWarpSize - 1) + through - mine;

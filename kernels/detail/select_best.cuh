@@ -247,7 +247,7 @@ struct CandidatesOnChip {
 // What select_from_registers() needs beside.
 struct BestStage {
   std::uint64_t* tied;  // [kDirectRank]
-  std::uint64_t* list;  // [gathered_capacity(k)]
+  std::uint64_t* list;  // [gathered_capacity(k)], where they are not on chip
   std::int32_t* best;   // [k]
 };
 
@@ -322,16 +322,17 @@ __device__ __forceinline__ void select_in_bins(const Group& group, const Selecti
     }
   }
   const int placed = all ? selection.k : found.above;
-  if (misled || (!all && !rankable)) {
+  if (!Load::kOnChip && (misled || (!all && !rankable))) {
 #pragma unroll
     for (int i = 0; i < kEntries<Group>; ++i) {
       if (i * Group::kSize + group.thread < count) stage.list[i * Group::kSize + group.thread] = entry(i);
     }
-    if (group.thread == 0) scratch->count = placed;
   }
+  if (group.thread == 0) scratch->count = placed;
   group.sync();
   Selection rest = selection;
   rest.candidates = stage.list;
+  if constexpr (Load::kOnChip) rest.candidates = load.candidates;
   if (misled) {
     select_best(group, rest, floor, highest, histogram, scratch);
     return;

@@ -169,7 +169,7 @@ class WinnerSlots {
     int base = 0;
 #pragma unroll
     for (int w = 0; w < kWords; ++w) {
-      slots_[w] = static_cast<unsigned>(inclusive_scan(static_cast<int>(wins_[w]), lane));
+      slots_[w] = static_cast<unsigned>(inclusive_scan(static_cast<int>(wins_[w])));
       last += static_cast<int>(slots_[w] * 0x01010101U >> 24);
     }
     if (lane == kWarpSize - 1) base = atomicAdd(count, last);
@@ -321,7 +321,7 @@ __device__ __forceinline__ int sample_bin(int lane, const int* sample, int rank)
   const int4 counts = reinterpret_cast<const int4*>(sample)[kWarpSize - 1 - lane];
   const int through[4] = {counts.w, counts.w + counts.z, counts.w + counts.z + counts.y,
                           counts.w + counts.z + counts.y + counts.x};
-  const int before = inclusive_scan(through[3], lane) - through[3];
+  const int before = inclusive_scan(through[3]) - through[3];
   int above = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) above += before + through[i] < rank;
@@ -381,7 +381,7 @@ __device__ __forceinline__ bool select_by_sample(const Group& group, const Short
   admit_scores(row.score, bin > 0 ? low : not_a_number(), &mask);  // a NaN admits everything
   mask &= row.valid;
   const int mine = __popc(mask);
-  const int through = inclusive_scan(mine, group.lane());
+  const int through = inclusive_scan(mine);
   int end = 0;
   if (group.lane() == kWarpSize - 1) end = atomicAdd(&stage.scratch->front, through) + through;
   end = __shfl_sync(kFullWarp, end, kWarpSize - 1);

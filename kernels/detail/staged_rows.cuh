@@ -14,8 +14,17 @@
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 namespace hpctopk::detail {
 
-// The rest of a row whose candidates are too few, or too many for registers. Out of line, and so by value: few come
-// here.
+// A row of which the scan has found too few candidates, as `underfilled` says, or had no room for all. Out of line, and
+// so by value: few come here.
+template <View kView, class Group>
+__device__ __noinline__ void select_again(Group group, std::int64_t index, bool underfilled, const Operands& operands,
+                                          const Policy& policy, CandidateBuffer buffer) {
+  Solo solo;
+  select_row<kView>(group, solo, load_row(operands, index), policy, operands.k, underfilled, buffer,
+                    operands.out + index * operands.out_row_stride, operands.statistics);
+}
+
+// The rest of a row whose candidates are too few, or too many for registers. Likewise.
 template <View kView, class Group>
 __device__ __noinline__ void finish_generally(Group group, std::int64_t index, Boundary boundary, int count,
                                               const Operands& operands, const Policy& policy, CandidateBuffer buffer) {
@@ -23,8 +32,7 @@ __device__ __noinline__ void finish_generally(Group group, std::int64_t index, B
   std::int32_t* const out = operands.out + index * operands.out_row_stride;
   const int k = operands.k;
   if (count < k) {
-    Solo solo;
-    select_row<kView>(group, solo, row, policy, k, true, buffer, out, operands.statistics);
+    select_again<kView>(group, index, true, operands, policy, buffer);
     return;
   }
   finish_row(group, row.start, row.length, policy.digits, k, boundary.primary, boundary.highest, count, buffer, out);

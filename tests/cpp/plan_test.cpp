@@ -99,7 +99,9 @@ void expect_sound_gpu_plan(const Plan& plan, const Problem& p, const DeviceInfo&
     ASSERT_TRUE(plan.kernel == Kernel::kPersistent || shares_rows);
     ASSERT_GE(device.compute_capability, 90);
     ASSERT_GE(plan.candidate_capacity, p.k + kernels::kMinStagedRoom + beside);
-    ASSERT_EQ(plan.shared_bytes, kernels::staged_shared_bytes(plan.candidate_capacity, plan.block));
+    ASSERT_EQ(plan.shared_bytes, plan.block == kernels::kRingBlock
+                                     ? kernels::ring_shared_bytes(plan.candidate_capacity, p.k)
+                                     : kernels::staged_shared_bytes(plan.candidate_capacity, plan.block));
   } else {
     ASSERT_GE(plan.candidate_capacity, p.k + kernels::kMinRound);
     ASSERT_LE(plan.candidate_capacity, p.k + kernels::kFullRound);
@@ -276,7 +278,11 @@ TEST(MakePlan, PersistentOnBulkCopiesHasOneCtaAnSm) {
   ASSERT_TRUE(make_plan(problem(8192, 1048576, 0, 2048), named("h200"), options, &plan).ok());
   EXPECT_EQ(plan.grid, 132);
   EXPECT_EQ(plan.stages, kernels::kStagedStages);
+  EXPECT_EQ(plan.block, kernels::kPersistentBlock) << "more candidates than two rows at once have room for";
+  ASSERT_TRUE(make_plan(problem(132, 131072, 0, 2048), named("h200"), options, &plan).ok());
   EXPECT_EQ(plan.block, kernels::kPersistentBlock);
+  ASSERT_TRUE(make_plan(problem(133, 131072, 0, 2048), named("h200"), options, &plan).ok());
+  EXPECT_EQ(plan.block, kernels::kRingBlock) << "a CTA has a second row to scan while it refines the first";
   for (const char* device : {"a100", "rtx5090"}) {  // no bulk copies; no room for the stages
     ASSERT_TRUE(make_plan(problem(8192, 1048576, 0, 2048), named(device), options, &plan).ok());
     EXPECT_EQ(plan.stages, 0) << device;

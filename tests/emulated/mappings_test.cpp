@@ -137,6 +137,9 @@ void expect_right(const Mapping& mapping, unsigned seed) {
   }
   const std::string name = mapping.policy;
   problem.num_rows = uniform(rng, 1, 3);
+  // A CTA that has many rows to take, of any length.
+  const bool queue = mapping.kernel == Kernel::kPersistent && uniform(rng, 0, 1) == 0;
+  if (queue) problem.num_rows = uniform(rng, 2, 9);
   problem.row_stride = problem.num_columns + (uniform(rng, 0, 1) == 0 ? 0 : uniform(rng, 1, 7));
   Policy policy = name == "paper" ? paper_policy() : default_policy();
   if (name == "loads") policy.pipeline = Pipeline::kLoads;
@@ -158,7 +161,10 @@ void expect_right(const Mapping& mapping, unsigned seed) {
   }
   Plan plan;
   // With few multiprocessors CTAs take rows in turn.
-  if (!make_plan(problem, hopper(uniform(rng, 0, 1) == 0 ? 132 : 4), options, &plan).ok()) return;
+  if (!make_plan(problem, hopper(queue ? 1 : uniform(rng, 0, 1) == 0 ? 132 : 4), options, &plan).ok()) return;
+  if (plan.block == kernels::kRingBlock && uniform(rng, 0, 1) == 0) {  // rows whose candidates find no room
+    plan.candidate_capacity = (plan.problem.k + kernels::kMinStagedRoom) & ~1;
+  }
 
   std::vector<float> memory(static_cast<std::size_t>(problem.num_rows * problem.row_stride + 32));
   const auto misaligned = reinterpret_cast<std::uintptr_t>(memory.data()) / sizeof(float) % 16;

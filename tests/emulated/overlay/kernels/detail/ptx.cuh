@@ -49,6 +49,38 @@ class SharedCursor {
   std::uint32_t* words_;
 };
 
+inline int highest_bit(unsigned word) { return 31 - __builtin_clz(word); }
+inline int plus_lane_below(int value, int distance) {
+  const int below = __shfl_up_sync(0xFFFFFFFFU, value, distance);
+  return lane_of_current() >= distance ? value + below : value;
+}
+class SharedQuads {
+ public:
+  explicit SharedQuads(const float4* quads) : quads_(quads) {}
+  float4 operator[](int quad) const {
+    emulated::offset(quads_ + quad);
+    return quads_[quad];
+  }
+  float score(int i) const {
+    emulated::offset(reinterpret_cast<const float*>(quads_) + i);
+    return reinterpret_cast<const float*>(quads_)[i];
+  }
+
+ private:
+  const float4* quads_;
+};
+class SharedComposites {
+ public:
+  explicit SharedComposites(std::uint64_t* composites) : composites_(composites) {}
+  void append(std::uint64_t composite) {
+    emulated::offset(composites_);
+    *composites_++ = composite;
+  }
+
+ private:
+  std::uint64_t* composites_;
+};
+inline int read_thread_index() { return static_cast<int>(emulated::current->index); }
 inline void keep_in_register(int*) {}
 inline void keep_in_register(std::int32_t**) {}
 inline void store_global(std::int32_t* address, std::int32_t value) { *address = value; }
