@@ -25,6 +25,7 @@ __global__ void __launch_bounds__(kClusterBlock, 1)
     detail::select_cluster_row<kView, kQuads>(group, detail::shared_memory(), log_size, operands, policy, view,
                                               capacity);
   } else {
+    detail::cluster_sync();  // all members have begun
     detail::select_rows<kView>(group, detail::Cluster(log_size), 1 << log_size, operands, policy, capacity);
     detail::cluster_sync();  // no member ends while another may write to it
   }

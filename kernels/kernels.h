@@ -71,7 +71,7 @@ inline constexpr std::int32_t kRingSelectThreads = 512;
 inline constexpr std::int32_t kRingBlock = kRingScanThreads + kRingSelectThreads;
 inline constexpr std::int32_t kRingSlots = 2;  // of pieces, for each scanning warp
 inline constexpr std::int64_t kRingPieceBytes = 4096;
-inline constexpr std::int64_t kRingStateBytes = 640;
+inline constexpr std::int64_t kRingStateBytes = 1024;
 inline constexpr std::int32_t kMaxRingCandidates = 7168;  // of a row
 constexpr std::int64_t ring_shared_bytes(std::int64_t candidate_capacity, std::int32_t k) {
   return kRingScanThreads / 32 * kRingSlots * kRingPieceBytes + kRingStateBytes + shared_bytes(0) +

@@ -223,7 +223,21 @@ __device__ __forceinline__ void barrier_arrive_expect(Barrier* barrier, std::uin
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
 }
-// Whether the phase of this parity has ended; waits a little for it.
+// Whether the phase of this parity has ended.
+__device__ __forceinline__ bool barrier_test(Barrier* barrier, std::uint32_t parity) {
+  std::uint32_t ended;
+  asm volatile(
+      "{\n"
+      ".reg .pred ended;\n"
+      "mbarrier.test_wait.parity.shared.b64 ended, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, ended;\n"
+      "}"
+      : "=r"(ended)
+      : "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+  return ended != 0;
+}
+// The same; waits a little for it.
 __device__ __forceinline__ bool barrier_try_wait(Barrier* barrier, std::uint32_t parity) {
   std::uint32_t ended;
   asm volatile(

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows that pass through a CTA whose warps have three roles: one copies rows to shared memory piece by piece, some scan
-// one piece after the other, the others meanwhile refine the row before and propose for the row after. This is what
-// they share, the copies and the scan. Scanning warps wait for data and for nobody else.
+// Rows that pass through a CTA whose warps have two roles: some copy rows to shared memory piece by piece and scan them,
+// the others meanwhile refine the row before and propose for the row after. This is what they share, the copies and the
+// scan. Scanning warps wait for data and for nobody else.
 
 #ifndef HPCTOPK_KERNELS_DETAIL_RING_CUH_
 #define HPCTOPK_KERNELS_DETAIL_RING_CUH_
@@ -22,6 +22,12 @@ namespace hpctopk::detail {
 struct RingRow {
   Row row;
   std::int64_t index;
+  std::int64_t next;  // where the row after is looked for
+  // A row that is scanned again, because it had too few candidates or too many: from here.
+  bool again;
+  bool had_few;
+  std::uint32_t floor;
+  std::uint32_t highest;
 };
 
 // What is to be scanned of a row, and what has been found.
@@ -51,6 +57,8 @@ struct Ring {
     Barrier proposed[kPlaces];  // and nobody needs the candidates of the row before
     Barrier scanned[kPlaces];
     RingRow rows[kKnown];
+    RingRow to_repeat[kPlaces];  // in turns
+    int asked;                   // how often rows have been put there
     std::int64_t live_rows;
     RingTask tasks[kPlaces];
   };
@@ -75,6 +83,7 @@ struct Ring {
       barrier_init(&state->proposed[i], 1);
       barrier_init(&state->scanned[i], kWarps);
     }
+    state->asked = 0;
     barrier_init_fence();
   }
 
@@ -101,13 +110,13 @@ class RingCopies {
   __device__ RingCopies(const Ring& ring, int warp)
       : ring_(ring), first_slot_(warp * Ring::kSlots), left_(-warp * Ring::kPieceQuads) {}
 
-  // Fills the free slots, `freed` more than before, the last of them in front of slot `next`, with what comes next up
-  // to the row of turn `last`. That row is known, or will be without the caller: it is looked for before the scan of
-  // the second before it has to end.
-  __device__ __forceinline__ void fill(int freed, int next, int last) {
+  // Fills the free slots, `freed` more than before, the last of them in front of slot `next`, with what comes next, up
+  // to the row after that of `turn`. That of `turn` will be known without the caller. The row after may not be before
+  // the caller has scanned this one, because it may be this one again: then it is left to a later call.
+  __device__ __forceinline__ void fill(int freed, int next, int turn) {
     free_ += freed;
 #pragma unroll 1
-    for (; free_ > 0 && (left_ > 0 || next_row(last)); --free_) {
+    for (; free_ > 0 && (left_ > 0 || next_row(turn)); --free_) {
       const int slot = next - free_ < first_slot_ ? next - free_ + Ring::kSlots : next - free_;
       Barrier* const full = &ring_.state->full[slot];
       const auto bytes = static_cast<std::uint32_t>(min(left_, Ring::kPieceQuads) * sizeof(float4));
@@ -120,9 +129,12 @@ class RingCopies {
 
  private:
   // Goes to the next row that has a piece for the warp. Turns of the end are known too.
-  __device__ __forceinline__ bool next_row(int last) {
-    while (turn_ <= last) {
-      barrier_wait(&ring_.state->known[turn_ % Ring::kKnown], static_cast<unsigned>(turn_ / Ring::kKnown) & 1);
+  __device__ __forceinline__ bool next_row(int turn) {
+    while (turn_ <= turn + 1) {
+      Barrier* const known = &ring_.state->known[turn_ % Ring::kKnown];
+      const unsigned parity = static_cast<unsigned>(turn_ / Ring::kKnown) & 1;
+      if (turn_ > turn && !barrier_test(known, parity)) return false;
+      barrier_wait(known, parity);
       const Row& row = ring_.state->rows[turn_ % Ring::kKnown].row;
       if (row.length == 0) return false;
       const int begin = -left_ / Ring::kPieceQuads * Ring::kPieceQuads;  // from the first piece behind the row before
@@ -165,7 +177,7 @@ class RingScan {
     int piece = warp_;  // of the row
     for (int turn = 0;; ++turn) {
       const int place = turn % Ring::kPlaces;
-      if (lane_ == 0) copies.fill(0, slot, turn + 1);
+      if (lane_ == 0) copies.fill(0, slot, turn);
       __syncwarp();
       barrier_wait(&state.proposed[place], static_cast<unsigned>(turn / Ring::kPlaces) & 1);
       RingTask& task = state.tasks[place];
@@ -187,7 +199,7 @@ class RingScan {
           parity ^= 1;
         }
         __syncwarp();
-        if (lane_ == 0) copies.fill(1, slot, turn + 1);
+        if (lane_ == 0) copies.fill(1, slot, turn);
         left -= Ring::kWarps * Ring::kPieceQuads;
         first += Ring::kWarps * Ring::kPieceScores;
       }

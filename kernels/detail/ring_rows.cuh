@@ -24,12 +24,17 @@ class RingSelection {
 
   // What a turn needs waits in shared memory for it: registers are few.
   __device__ __forceinline__ void select_rows() const {
+    int refined = 0;   // turns
+    int repeated = 0;  // rows
     for (int turn = -1;; ++turn) {
       if (turn >= 0) propose(turn);
-      publish_row(turn + 1);
-      if (turn < 0) continue;
-      if (turn > 0) refine(turn - 1);
-      if (ring().state->rows[turn % Ring::kKnown].row.length == 0) return;
+      if (turn >= 0 && ring().state->rows[turn % Ring::kKnown].row.length == 0) return;
+      // The next row is known before the last is refined; but where only rows to repeat can follow, after.
+      bool published = false;
+      do {
+        if (!published) published = publish_row(turn + 1, refined > turn, &repeated);
+        if (refined < turn || (!published && refined == turn)) refine(refined++);
+      } while (!published || refined < turn);
     }
   }
 
@@ -42,24 +47,38 @@ class RingSelection {
     return Ring(shared_memory(), capacity);
   }
 
-  // Makes the turn's row known, and writes what is selected of the shorter ones before it.
-  __device__ __forceinline__ void publish_row(int turn) const {
+  // Makes the turn's row known, and writes what is selected of the shorter ones before it. False: there is none, and it
+  // is not the `end` yet, because a row that is under way may have to be repeated.
+  __device__ __forceinline__ bool publish_row(int turn, bool end, int* repeated) const {
     const Group group = this->group();
     const Ring ring = this->ring();
     Ring::State& state = *ring.state;
+    group.sync();  // what is to be repeated is known
+    const RingRow& last = state.rows[(turn + Ring::kKnown - 1) % Ring::kKnown];
     const std::int64_t rows = turn == 0 ? live_rows(operands_) : state.live_rows;
-    RingRow next{};
-    next.index = turn == 0 ? blockIdx.x : state.rows[(turn - 1) % Ring::kKnown].index + gridDim.x;
-    for (; next.index < rows; next.index += gridDim.x) {
-      next.row = load_row(operands_, next.index);
-      if (next.row.length > operands_.k) break;
-      write_whole_row(group, next.row, operands_.k, operands_.out + next.index * operands_.out_row_stride);
-      next.row.length = 0;
+    RingRow row{};
+    row.next = turn == 0 ? blockIdx.x : last.next;
+    if (*repeated < state.asked) {
+      const std::int64_t next = row.next;
+      row = state.to_repeat[*repeated % Ring::kPlaces];
+      row.next = next;
+      ++*repeated;
+    } else {
+      for (; row.next < rows && row.row.length == 0; row.next += gridDim.x) {
+        row.index = row.next;
+        row.row = load_row(operands_, row.index);
+        if (row.row.length > operands_.k) continue;
+        write_whole_row(group, row.row, operands_.k, operands_.out + row.index * operands_.out_row_stride);
+        row.row.length = 0;
+      }
+      if (row.row.length == 0 && !end) return false;
     }
-    if (group.thread != 0) return;
-    state.live_rows = rows;
-    state.rows[turn % Ring::kKnown] = next;
-    barrier_arrive(&ring.state->known[turn % Ring::kKnown]);
+    if (group.thread == 0) {
+      state.live_rows = rows;
+      state.rows[turn % Ring::kKnown] = row;
+      barrier_arrive(&state.known[turn % Ring::kKnown]);
+    }
+    return true;
   }
 
   __device__ __forceinline__ void propose(int turn) const {
@@ -71,7 +90,10 @@ class RingSelection {
     const Row row = next.row;
     const CandidateBuffer buffer = ring.buffer(place);
     Boundary boundary;  // admits every score: right where the row fits or has no usable view
-    if (row.length > ring.capacity) {
+    if (next.again) {
+      boundary = Boundary::at(next.floor);
+      boundary.highest = next.highest;
+    } else if (row.length > ring.capacity) {
       boundary = propose_in_registers<View::kHashed>(group, row, full_, policy_.sample, operands_.k, buffer, [] {});
       if (boundary.crowded) {
         boundary =
@@ -127,7 +149,9 @@ class RingSelection {
     group.sync();
     const int count = task.count;
     if (count < k || count > ring.capacity) {
-      select_again<View::kHashed>(group, done.index, count < k, operands_, policy_, buffer);
+      if (!repeat(group, ring, turn, k, policy_.digits)) {
+        select_again<View::kHashed>(group, done.index, count < k, operands_, policy_, buffer);
+      }
       return;
     }
     std::int32_t* const out = operands_.out + done.index * operands_.out_row_stride;
@@ -135,8 +159,34 @@ class RingSelection {
                           CandidatesOnChip{buffer.candidates}, task.boundary.primary, task.boundary.highest,
                           task.boundary.limit, buffer.histogram, buffer.scratch, ring.best_stage());
     if (operands_.statistics != nullptr && group.thread == 0) {
-      count_row(operands_.statistics, done.row.length, count, RowWork{});
+      count_row(operands_.statistics, done.row.length, count, RowWork{done.again ? 2 : 1, done.had_few, false});
     }
+  }
+
+  // Has a row scanned once more: one of too few candidates from the secondary boundary, one of too many from the k-th
+  // of those that have found room. False: that has been done, or would not help. Out of line, and so by value: few rows
+  // come here.
+  static __device__ __noinline__ bool repeat(Group group, Ring ring, int turn, int k, Digits digits) {
+    Ring::State& state = *ring.state;
+    RingRow row = state.rows[turn % Ring::kKnown];
+    const RingTask& task = state.tasks[turn % Ring::kPlaces];
+    if (row.again) return false;
+    const std::uint32_t primary = task.boundary.primary;
+    row.again = true;
+    row.had_few = task.count < k;
+    row.highest = task.boundary.highest;
+    if (row.had_few) {
+      row.floor = task.boundary.secondary;
+      if (row.floor >= primary) return false;
+    } else {
+      const CandidateBuffer buffer = ring.buffer(turn % Ring::kPlaces);
+      const int count = ring.capacity - kWarpSize;  // the lane that has found no room may have left as many out
+      row.floor = composite_key(kth_best(group, buffer.candidates, count, k, primary, row.row.length, digits,
+                                         buffer.histogram, buffer.scratch));
+      if (row.floor <= primary) return false;
+    }
+    if (group.thread == 0) state.to_repeat[state.asked++ % Ring::kPlaces] = row;
+    return true;
   }
 
   const Operands& operands_;

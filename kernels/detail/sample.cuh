@@ -25,6 +25,7 @@ struct Boundary {
   bool usable = false;
   bool crowded = false;  // `primary` may be a plateau: see limit_plateau()
   int limit = kNoLimit;
+  std::uint32_t width = 0;  // of the bin that begins at `primary`: its last key - its first
 
   static constexpr int kNoLimit = 0x7FFFFFFF;
   __device__ static Boundary at(std::uint32_t key) { return {key, key}; }
@@ -156,9 +157,33 @@ __device__ __forceinline__ Boundary hashed_boundary(const Group& group, const Gr
   });
   group.sync();
   find_rank(group, histogram, scratch, view.rank, view.second_rank);
-  const RankBin found = scratch->found[0];
-  return {low + (static_cast<std::uint32_t>(found.bin) << shift),
-          low + (static_cast<std::uint32_t>(scratch->found[1].bin) << shift), highest, true, found.inside > view.rank};
+  RankBin found = scratch->found[0];
+  Boundary boundary;
+  boundary.primary = low + (static_cast<std::uint32_t>(found.bin) << shift);
+  boundary.secondary = low + (static_cast<std::uint32_t>(scratch->found[1].bin) << shift);
+  boundary.highest = highest;
+  boundary.usable = true;
+  boundary.width = (1U << shift) - 1;
+  if (found.inside > view.rank / 8 && shift > 0) {  // a bin is wide, as where zero is in the range: divides it
+    const bool lowest = found.bin == 0;
+    const int fine = max(0, shift - kDigitBits);
+    group.sync();
+    clear_histogram(group, histogram);
+    if (group.thread == 0 && lowest) histogram[0] = kMaxHashedSamples;
+    group.sync();
+    sample.for_each([&](std::uint32_t key, int) {
+      if (key > low && key - boundary.primary <= boundary.width) {
+        atomicAdd(&histogram[(key - boundary.primary) >> fine], 1);
+      }
+    });
+    group.sync();
+    find_rank(group, histogram, scratch, view.rank - found.above);
+    found = scratch->found[0];
+    boundary.primary += static_cast<std::uint32_t>(found.bin) << fine;
+    boundary.width = (1U << fine) - 1;
+  }
+  boundary.crowded = found.inside > view.rank;
+  return boundary;
 }
 
 template <class Group>
@@ -269,13 +294,12 @@ __device__ __noinline__ Boundary limit_plateau(Group group, const Operands& oper
                                                std::int64_t index, Boundary boundary, int* histogram,
                                                Scratch* scratch) {
   const std::uint32_t low = scratch->low_key;
-  const std::uint32_t width = (1U << bin_shift(low, scratch->high_key)) - 1;
   const Row row = load_row(operands, index);
   const HashedView view = register_view(policy, row.length, row.quads, operands.k, Group::kSize).hashed;
   if (!view.usable()) return boundary;
   const ReloadedSample<Group> sample{row.quad(0), view, row.seed, group.thread};
-  return limit_plateau(group, sample, view.samples, row.length, operands.k, policy.sigmas, boundary, low, width,
-                       histogram, scratch);
+  return limit_plateau(group, sample, view.samples, row.length, operands.k, policy.sigmas, boundary, low,
+                       boundary.width, histogram, scratch);
 }
 
 // The default proposal with the sample waiting in `stage`, shared memory for `room` keys.

@@ -130,6 +130,7 @@ inline void barrier_init(Barrier* barrier, int arrivals) {
 inline void barrier_init_fence() {}
 inline void barrier_arrive(Barrier* barrier) { mbarrier(barrier)->arrive(0); }
 inline void barrier_arrive_expect(Barrier* barrier, std::uint32_t bytes) { mbarrier(barrier)->arrive(bytes); }
+inline bool barrier_test(Barrier* barrier, std::uint32_t parity) { return mbarrier(barrier)->phase != parity; }
 inline bool barrier_try_wait(Barrier* barrier, std::uint32_t parity) {
   if (mbarrier(barrier)->phase == parity) emulated::yield();
   return mbarrier(barrier)->phase != parity;
