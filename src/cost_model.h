@@ -22,7 +22,7 @@ struct TurnCost {
   double us_per_kscore;  // 1,024 scores, where memory is not the limit
 };
 
-// Row-local, row in registers: 3.1, 4.3 and 5.7 us at 1 x 4K, 8K and 16K, 11.1 at 256 x 16K.
+// Row-local, row in registers: 3.2, 4.4 and 5.7 us at 1 x 4K, 8K and 16K, 11.1 at 256 x 16K.
 inline constexpr TurnCost kRegisterRow{1.4, 0.21};
 // Row-local and fallback, streaming: 20 us at 1 x 32K, 53 at 1 x 128K. The row is read twice.
 inline constexpr TurnCost kStreamedRow{8.5, 0.34};
@@ -30,19 +30,24 @@ inline constexpr TurnCost kStreamedRow{8.5, 0.34};
 // 58 us a row at 8192 x 128K, 104 at 2048 x 256K and 353 at 512 x 1M.
 inline constexpr TurnCost kLoadsAlone{11, 0.22};
 inline constexpr TurnCost kLoadsPaired{16, 0.325};
-// Persistent on bulk copies: 9.7 us at 1 x 32K, 19.1 at 64 x 128K; with all SMs at work 22.5 us a row at 512 x 128K and
-// 126 at 512 x 1M, where memory is the limit.
+// Persistent on bulk copies: 9.8 us at 1 x 32K, 18.5 at 64 x 128K, 25.7 at 128 x 128K; with all SMs at work 126 us a row
+// at 512 x 1M, where memory is the limit.
 inline constexpr TurnCost kStagedRow{6.8, 0.09};
-// Cluster on bulk copies: 11.1, 7.9, 6.5 and 6.2 us at 1 x 128K on 2, 4, 8 and 16 CTAs; 10.8 at 1 x 1M on 16.
-inline constexpr TurnCost kClusterPart{4.3, 0.089};
+// The same with one row refined while the next is scanned: 20.9 us at 256 x 32K, 80 at 512 x 128K, 1100 at 8192 x 128K.
+// The first proposal and the last refinement are not hidden.
+inline constexpr TurnCost kRingRow{2.4, 0.09};
+inline constexpr double kRingFillUs = 6;
+// Cluster on bulk copies: 5.3 us at 1 x 32K on 8 CTAs, 6.2 and 10.7 at 1 x 128K and 1 x 1M on 16, 8.6 at 16 x 128K on 4,
+// 46 at 32 x 1M on 2.
+inline constexpr TurnCost kClusterPart{4, 0.085};
 // And on vector loads: 21 us at 1 x 128K on 8 CTAs, 18 at 1 x 16K.
 inline constexpr TurnCost kClusterLoads{14, 0.25};
 // A cluster takes the place of another later than a CTA takes its next row.
 inline constexpr double kUsPerClusterTurn = 3;
 // A CTA more in the cluster adds its arrival.
 inline constexpr double kUsPerMember = 0.05;
-// KV-split on bulk copies: 11.3 us at 1 x 128K on 16 CTAs; 15.4 and 15.8 at 1 x 1M on 64 and 128. Both kernels.
-inline constexpr TurnCost kSplitPart{5, 0.082};
+// KV-split on bulk copies: 13.4 us at 8 x 256K on 16 CTAs, 31.7 at 32 x 512K and 56 at 32 x 1M on 4. Both kernels.
+inline constexpr TurnCost kSplitPart{5, 0.17};
 inline constexpr double kSplitMergeUs = 4.2;
 // And on vector loads: 20.8 us at 1 x 128K on 16 CTAs, 19.3 at 1 x 16K.
 inline constexpr TurnCost kSplitLoads{12, 0.25};

@@ -152,15 +152,19 @@ Proposal persistent_staged(const Request& request) {
   Proposal proposal;
   if (!stage(request, kernels::kFullRound, 0, &proposal)) return proposal;
   proposal.block = kernels::kPersistentBlock;
+  cost::TurnCost turn = cost::kStagedRow;
+  double fill_us = 0;
   if (const std::int32_t capacity = ring_capacity(request); capacity != 0) {
     proposal.block = kernels::kRingBlock;
     proposal.candidate_capacity = capacity;
     proposal.shared_bytes = kernels::ring_shared_bytes(capacity, problem.k);
+    turn = cost::kRingRow;
+    fill_us = cost::kRingFillUs;
   }
   proposal.grid = static_cast<std::int32_t>(std::min<std::int64_t>(problem.num_rows, device.num_sms));
-  set_cost(cost::launch_cost(device, cost::kStagedRow, problem.num_rows, static_cast<double>(problem.num_columns),
-                             device.num_sms),
+  set_cost(cost::launch_cost(device, turn, problem.num_rows, static_cast<double>(problem.num_columns), device.num_sms),
            &proposal, "row(s)");
+  proposal.cost_us += fill_us;
   return proposal;
 }
 
