@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows that pass through a CTA whose warps have two roles: some copy rows to shared memory piece by piece and scan them,
-// the others meanwhile refine the row before and propose for the row after. This is what they share, the copies and the
-// scan. Scanning warps wait for data and for nobody else.
+// Rows that pass through a CTA whose warps have two roles: some copy rows to shared memory piece by piece and scan
+// them, the others meanwhile refine the row before and propose for the row after. This is what they share, the copies
+// and the scan. Scanning warps wait for data and for nobody else.
 
 #ifndef HPCTOPK_KERNELS_DETAIL_RING_CUH_
 #define HPCTOPK_KERNELS_DETAIL_RING_CUH_
