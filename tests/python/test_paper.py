@@ -23,6 +23,7 @@ from hpc_bench.paper import scores as paper_scores
 from hpc_bench.paper.registry import EXPERIMENTS
 from workloads import generate, load_sample, on_device, trace
 
+import hpc
 from hpc import cli
 from hpc._files import FileError
 
@@ -237,7 +238,15 @@ def test_rates_fall_with_the_margin_and_rise_with_the_stride(monkeypatch):
         assert record["recovered"] <= record["underfilled"]
     default = next(r for r in by["rescue"] if r["view"] == policies.DEFAULT)
     assert default["underfilled"] == 0
-    assert default["r_eq"] == pytest.approx(1 + 60_000 // 32 // 8 * 8 / 60_000, abs=1e-4)
+    assert default["r_eq"] == pytest.approx(1 + 60_000 // 32 // 16 * 16 / 60_000, abs=1e-4)
+
+
+def test_the_default_view_is_the_default_policy_s():
+    sample = hpc.plan(1, 131_072, 2048, device="h200").policy.sample
+    assert sample.chunk == policies.CHUNKS[0] == observations.CHUNK
+    assert (
+        f"hpc default: 1 in {sample.stride}, at most 16384, {sample.sigmas:g} and {2 * sample.sigmas:g} sigmas"
+    ) == policies.DEFAULT
 
 
 def test_a_period_aliases_with_the_stride_only(monkeypatch):
@@ -248,7 +257,7 @@ def test_a_period_aliases_with_the_stride_only(monkeypatch):
     (step,) = EXPERIMENTS["margin"].steps(setup_of(paper_scores.Source("normal"), 2048))
     found = {(r["view"], r["margin"]): r["recovered"] for r in step.run(ignore)}
     assert found[policies.STRIDED, 2.0] > 0.02
-    assert found["chunks of 8, hashed", 2.0] < 0.5 * found[policies.STRIDED, 1.0] + 0.3
+    assert found[policies.hashed_name(policies.CHUNKS[0]), 2.0] < 0.5 * found[policies.STRIDED, 1.0] + 0.3
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from .scores import LastStep, Source, last_rows, last_steps
 
 ROWS, QUICK_ROWS = 1024, 16  # of each last step
 SEEDS = 16  # hashed views of each row
-CHUNKS = (8, 32)
+CHUNKS = (16, 8)  # the default policy's first
 MARGINS = (1.0, 1.25, 1.5, 1.75, 2.0)
 STRIDES = (16, 32, 64, 128, 256)
 STRIDED = "strided"
@@ -435,13 +435,13 @@ STRIDE_EXPERIMENT = Experiment(
 # ----------------------------------------------------------------------------------------------------------------------
 # Rescue
 
-DEFAULT = "hpc default: 1 in 32, at most 16384, 4 and 8 sigmas"
+DEFAULT = "hpc default: 1 in 32, at most 16384, 5 and 10 sigmas"
 RESCUED_VIEWS: tuple[tuple[View, Ranks], ...] = (
     (View(f"{STRIDED}, 1 in 64", 64), margins(RHO, RESCUE)),
     (View(f"{STRIDED}, 1 in 128", 128), margins(RHO, RESCUE)),
     (View(f"{STRIDED}, 1 in 256", 256), margins(RHO, RESCUE)),
     (View(hashed_name(CHUNKS[0]) + ", 1 in 128", 128, CHUNKS[0]), margins(RHO, RESCUE)),
-    (View(DEFAULT, 32, CHUNKS[0], 16_384), sigmas(4, 8)),
+    (View(DEFAULT, 32, CHUNKS[0], 16_384), sigmas(5, 10)),
 )
 
 
