@@ -52,7 +52,7 @@ inline constexpr std::int64_t kWidePart = 393216;
 inline constexpr std::int32_t kStagedStages = 4;
 inline constexpr std::int64_t kStagedStateBytes = 128;  // barriers
 constexpr std::int64_t staged_stage_bytes(std::int32_t threads) { return std::int64_t{64} * threads; }
-// Room beyond k that a buffer needs: what the warps that find no more leave blank, and the row's edges.
+// Room beyond k that a buffer needs: what warps that find no room leave blank, and the row's edges.
 inline constexpr std::int32_t kMinStagedRoom = 1100;
 inline constexpr std::int32_t kMaxStagedRoom = 2048;
 // Candidates of the other members of a cluster, and of all parts of a row, that the CTA that finishes takes at once.

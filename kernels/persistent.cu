@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Persistent sampled mapping (paper, sections 4.5 and 5.5): a CTA owns a row from the proposal to the output and takes
-// rows in turn. On bulk copies it has the SM to itself, and where there are more rows than SMs some of its warps scan
-// while the others propose and refine; on the paper's vector loads two CTAs share an SM to that end.
+// rows in turn. On bulk copies it has the SM to itself, and where there are more rows than SMs, and room for the
+// candidates of two at once, some of its warps scan while the others propose and refine; on the paper's vector loads
+// two CTAs share an SM to that end.
 
 #include "kernels/detail/ring_rows.cuh"
 #include "kernels/detail/select_row.cuh"

@@ -20,12 +20,13 @@ inline constexpr double kLaunchUs = 0.8;
 struct TurnCost {
   double fixed_us;       // proposal, refinement and barriers
   double us_per_kscore;  // 1,024 scores, where memory is not the limit
+  double reads = 1;      // of each score
 };
 
 // Row-local, row in registers: 3.2, 4.4 and 5.7 us at 1 x 4K, 8K and 16K, 11.1 at 256 x 16K.
 inline constexpr TurnCost kRegisterRow{1.4, 0.21};
 // Row-local and fallback, streaming: 20 us at 1 x 32K, 53 at 1 x 128K. The row is read twice.
-inline constexpr TurnCost kStreamedRow{8.5, 0.34};
+inline constexpr TurnCost kStreamedRow{8.5, 0.34, 2};
 // Persistent on vector loads: alone on an SM 18 us at 1 x 32K, 40 at 1 x 128K and 236 at 1 x 1M; two CTAs an SM take
 // 58 us a row at 8192 x 128K, 104 at 2048 x 256K and 353 at 512 x 1M.
 inline constexpr TurnCost kLoadsAlone{11, 0.22};
@@ -75,7 +76,7 @@ inline LaunchCost launch_cost(const DeviceInfo& device, TurnCost cost, std::int6
   if (units == 0) return result;
   resident = std::max<std::int64_t>(1, std::min(resident, units));
   const double share_gbps = device.memory_bandwidth_gbps / static_cast<double>(resident * ctas);
-  const double read_us = std::max(scores / 1024 * cost.us_per_kscore, scores * 4 / share_gbps * 1e-3);
+  const double read_us = std::max(scores / 1024 * cost.us_per_kscore, cost.reads * scores * 4 / share_gbps * 1e-3);
   result.turn_us = cost.fixed_us + read_us + extra_us;
   result.turns = (units + resident - 1) / resident;
   result.total_us += static_cast<double>(result.turns) * result.turn_us;

@@ -125,7 +125,7 @@ bool stage(const Request& request, std::int32_t largest_room, std::int32_t besid
 }
 
 // Candidates of a row at a time that a CTA has room for if it refines one row while it scans the next; 0 where it
-// should not: where it has no rows to spare, or full rows might have more candidates.
+// should not: where it has no rows to spare, the policy is not the ring's, or full rows might have more candidates.
 std::int32_t ring_capacity(const Request& request) {
   const Problem& problem = request.problem;
   const SamplePolicy& sample = request.policy.sample;
@@ -210,7 +210,7 @@ Proposal cheapest_split(const Request& request, std::int32_t most, const Propose
     if (request.ctas_per_row != 0 && request.ctas_per_row != parts) continue;
     const Proposal proposal = propose(parts);
     if (!proposal.feasible) {
-      if (!best.feasible) best = proposal;
+      if (!best.feasible && best.ctas_per_row == 1) best = proposal;  // the reason of the fewest
     } else if (!best.feasible || proposal.cost_us < best.cost_us) {
       best = proposal;
     }

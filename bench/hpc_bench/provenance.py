@@ -50,7 +50,7 @@ def software(revision: str | None, arguments: list[str]) -> dict[str, Any]:
         "torch": torch.__version__,
         "torch_cuda": torch.version.cuda,
         "python": platform.python_version(),
-        "host": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "host": f"{platform.system()} {platform.machine()}",
     }
 
 

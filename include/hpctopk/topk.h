@@ -116,7 +116,7 @@ enum class Kernel : std::int32_t {
   kAuto = 0,    // let the planner choose
   kPersistent,  // one CTA owns many rows in turn; sampled boundary (section 4.5)
   kKvSplit,     // several CTAs share a row and meet in memory (section 4.5)
-  kRowLocal,    // one wide CTA a row, exact boundary, no sample (section 5.5)
+  kRowLocal,    // one CTA a row, in registers up to 16,384 columns, else read twice (section 5.5)
   kCluster,     // a thread-block cluster shares a row (section 5.5)
   kFallback,    // the direct exact body that every shape and device can run (section 5.5)
   kCpu,         // the CPU back end
@@ -194,7 +194,7 @@ struct Plan {
   std::int32_t ctas_per_row = 1;         // parts of a row
   std::int32_t cluster_size = 1;         // CTAs of a cluster
   bool programmatic_dependence = false;  // the device can begin a kernel before the one in front of it has ended
-  std::int32_t stages = 0;               // that a CTA's bulk copies fill; 0: vector loads
+  std::int32_t stages = 0;               // not 0: bulk copies bring the scores to shared memory; 0: vector loads
   std::int32_t candidate_capacity = 0;   // (key, index) pairs a CTA can hold
   std::int64_t shared_bytes = 0;         // dynamic shared memory of a CTA
   std::int64_t shared_limit = 0;         // and what the device grants one at most
@@ -224,7 +224,7 @@ struct Statistics {
   std::uint64_t rescued;      // rows that the secondary boundary completed (section 4.3)
   std::uint64_t recovered;    // rows that needed the exact coarse boundary (section 4.3)
   std::uint64_t tightened;    // times a full candidate buffer was cut to its k best
-  std::uint64_t scores_read;  // scores read from memory, samples and rescans included
+  std::uint64_t scores_read;  // scores read by passes over rows, rescans included; by the CPU kernel's samples too
 };
 
 // The operands of a call. For a GPU plan every pointer is a device pointer, for a CPU plan a host pointer.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows that the CTAs of a cluster share, on bulk copies. A row's scores, its sample and its window are on their way at
-// once: where only the length of a row is not known, nothing waits for it.
+// Rows that the CTAs of a cluster share, on bulk copies. A row's first scores, its sample and its length are on their
+// way at once, and nothing waits for the length. A row's start, where there is one, is waited for.
 
 #ifndef HPCTOPK_KERNELS_DETAIL_CLUSTER_ROWS_CUH_
 #define HPCTOPK_KERNELS_DETAIL_CLUSTER_ROWS_CUH_

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Phase 2 of a member of a cluster. A row is dealt to the members piece by piece, a quad a thread, so that shorter rows
-// and rows whose best scores lie together leave none of them idle. Bulk copies bring the pieces to shared memory from
-// the row's allocated width, before its length is known; what lies beyond the length is not admitted.
+// and rows whose best scores lie together leave none of them idle. What fits the stages is copied by the row's
+// allocated width, before its length is known, and not admitted beyond it; the rest is copied by its length.
 
 #ifndef HPCTOPK_KERNELS_DETAIL_DEALT_PART_CUH_
 #define HPCTOPK_KERNELS_DETAIL_DEALT_PART_CUH_

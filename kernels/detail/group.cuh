@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The threads that carry out a phase: a whole CTA.
+// The threads that carry out a phase: a whole CTA, or its first warps where others have another role.
 
 #ifndef HPCTOPK_KERNELS_DETAIL_GROUP_CUH_
 #define HPCTOPK_KERNELS_DETAIL_GROUP_CUH_

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The phases of a CTA that shares a row with others: the part's copies under way while the sample proposes, the scan of
-// what has come, and the candidates of all parts in the buffer of the CTA that finishes.
+// The first two phases of a CTA that scans a row or a part of one: the sample, then the copies, under way while the
+// boundary is found, then the scan of what has come.
 
 #ifndef HPCTOPK_KERNELS_DETAIL_PART_CUH_
 #define HPCTOPK_KERNELS_DETAIL_PART_CUH_

@@ -13,7 +13,7 @@
 
 namespace hpctopk::detail {
 
-// A score, or no number where there is none, and the range of the scores about it that matter.
+// A score, NaN where there is none, and the range of the scores about it that matter.
 struct Pivot {
   float low, score, high;
 };
@@ -48,7 +48,7 @@ struct PivotBins {
   }
 };
 
-// Finds a pivot among entries. Each warp names the score of one of them: a plateau's is what most name.
+// Finds a pivot among entries. Each warp names the score of one of them; the score that most name is a plateau's.
 class Crowd {
  public:
   __device__ __forceinline__ void add(float score) {

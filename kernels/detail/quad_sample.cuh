@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Phase 1 of a member of a cluster, in the fewest steps: a quad a thread and bins so few that every warp looks for the
-// boundary itself. The members share the work that a wide margin leaves, so a small sample will do.
+// Phase 1 of a member of a cluster, in the fewest steps: one quad a thread, or four, and bins so few that every warp
+// looks for the boundary itself. The members share the work that a wide margin leaves, so a small sample will do.
 
 #ifndef HPCTOPK_KERNELS_DETAIL_QUAD_SAMPLE_CUH_
 #define HPCTOPK_KERNELS_DETAIL_QUAD_SAMPLE_CUH_
@@ -89,7 +89,7 @@ struct QuadSample {
   int quads[kQuads];
   float4 scores[kQuads];
 
-  // `row` is as long as it may be. Every warp samples all of it.
+  // `row` is as long as it may be. Every warp's quads are spread over all of it.
   template <class Group>
   __device__ __forceinline__ QuadSample(const Group& group, const Row& row, const QuadView& view) {
     const int last = view.hashed.samples / 4 - 1;

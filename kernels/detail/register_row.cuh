@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The general selection from a short row in the registers of a group, whatever its scores and digits are. Most rows
-// take the way of short_row.cuh.
+// take the way of select_short_row.cuh.
 
 #ifndef HPCTOPK_KERNELS_DETAIL_REGISTER_ROW_CUH_
 #define HPCTOPK_KERNELS_DETAIL_REGISTER_ROW_CUH_

@@ -2,7 +2,7 @@
 //
 // Rows that pass through a CTA whose warps have two roles: some copy rows to shared memory piece by piece and scan
 // them, the others meanwhile refine the row before and propose for the row after. This is what they share, the copies
-// and the scan. Scanning warps wait for data and for nobody else.
+// and the scan. Within a row a scanning warp waits for its own copies alone, between rows for the proposal.
 
 #ifndef HPCTOPK_KERNELS_DETAIL_RING_CUH_
 #define HPCTOPK_KERNELS_DETAIL_RING_CUH_

@@ -2,7 +2,7 @@
 //
 // The selection from a short row in registers. One histogram of linear bins leaves the boundary's bin to be ranked: of
 // all scores, or of a list of those that reach a floor that a sample proposes. Where that bin is crowded, or the sample
-// misleads, another histogram is about a score of the crowd. What is crowded still is left to select_general().
+// misleads, up to three more are about a score of the crowd. What is crowded still is left to select_general().
 
 #ifndef HPCTOPK_KERNELS_DETAIL_SELECT_SHORT_ROW_CUH_
 #define HPCTOPK_KERNELS_DETAIL_SELECT_SHORT_ROW_CUH_

@@ -68,7 +68,7 @@ class SharedRefinement {
   }
 
   // Writes the columns of the k best of all members' candidates, of which this one has `count`. False: it cannot be
-  // done so, in any member, and nothing is written. `places` has room for as many words. All members have
+  // done so, in any member, and nothing is written. `places` has room for a word for each candidate. All members have
   // come to init() before.
   template <class Places>
   __device__ __forceinline__ bool select(const Group& group, const CandidateBuffer& buffer, int count,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Phase 2 of a CTA that has one row, or a part of one, to scan: bulk copies bring it to shared memory while the sample
-// proposes the boundary. What fits the stages is under way at once; the rest follows batch by batch.
+// Phase 2 of a CTA that has one row, or a part of one, to scan: bulk copies bring it to shared memory, begun
+// when the sample has arrived. What fits the stages is under way at once; the rest follows batch by batch.
 
 #ifndef HPCTOPK_KERNELS_DETAIL_STAGED_SCAN_CUH_
 #define HPCTOPK_KERNELS_DETAIL_STAGED_SCAN_CUH_

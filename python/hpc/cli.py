@@ -440,11 +440,20 @@ def _benchmark_package() -> Any:
     return import_module("hpc_bench.cli")
 
 
+def _run_benchmark(arguments: list[str]) -> int:
+    try:
+        return int(_benchmark_package().main(arguments))
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise FileError("hpc bench: needs torch, which is not installed") from None
+
+
 @cli.command("bench", add_help_option=False, context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def bench_command(arguments: tuple[str, ...]) -> int:
     """Time the selection on a GPU, beside other selectors, and draw what was measured."""
-    return int(_benchmark_package().main(list(arguments)))
+    return _run_benchmark(list(arguments))
 
 
 def run(arguments: list[str]) -> int:

@@ -313,7 +313,8 @@ TEST_P(AbortedTest, KilledInAnotherProcess) {
     use_workspace(workspace_->data());
     for (const auto& call : calls_) expect_next_right(*call);
     ASSERT_TRUE(child.killed()) << "ended by itself";
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // a sandbox may close its files, the GPU's too, late
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(100));  // a container may close its files, the GPU's too, late
     use_workspace(memory);
     for (std::size_t i = 0; i < calls_.size(); ++i) expect_next_right(*calls_[(first + i) % calls_.size()]);
   }

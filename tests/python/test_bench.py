@@ -557,6 +557,14 @@ def test_a_checkout_is_needed(folder, code):
         )
 
 
+def test_torch_is_needed():
+    script = "import sys; sys.modules['torch'] = None; from hpc import cli; sys.exit(cli.run(sys.argv[1:]))"
+    command = [sys.executable, "-c", script, "bench", "cliffs", "--out", "a.json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert one_line(done.stderr) == "hpc bench: needs torch, which is not installed"
+
+
 class WholeStopwatch(Stopwatch):
     """A stopwatch for the command itself."""
 
