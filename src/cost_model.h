@@ -34,8 +34,8 @@ inline constexpr TurnCost kLoadsPaired{16, 0.325};
 // Persistent on bulk copies: 9.8 us at 1 x 32K, 18.5 at 64 x 128K, 25.7 at 128 x 128K; with all SMs at work 126 us a
 // row at 512 x 1M, where memory is the limit.
 inline constexpr TurnCost kStagedRow{6.8, 0.09};
-// The same with one row refined while the next is scanned: 20.9 us at 256 x 32K, 80 at 512 x 128K, 1100 at 8192 x 128K.
-// The first proposal and the last refinement are not hidden.
+// The same with one row refined while the next is scanned: 20.9 us at 256 x 32K, 80 to 86 at 512 x 128K, 1100 at 8192
+// x 128K. The first proposal and the last refinement are not hidden.
 inline constexpr TurnCost kRingRow{2.4, 0.09};
 inline constexpr double kRingFillUs = 6;
 // Cluster on bulk copies: 5.3 us at 1 x 32K on 8 CTAs, 6.2 and 10.7 at 1 x 128K and 1 x 1M on 16, 8.6 at 16 x 128K on

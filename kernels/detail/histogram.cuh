@@ -47,6 +47,20 @@ __device__ void clear_histogram(const Group& group, int* histogram) {
   }
 }
 
+// Makes scratch->low_key and high_key, 0xFFFFFFFF and 0 before a barrier, the lowest `low` and the highest `high` of
+// all threads. Ends with a barrier.
+template <class Group>
+__device__ __forceinline__ void publish_range(const Group& group, std::uint32_t low, std::uint32_t high,
+                                              Scratch* scratch) {
+  low = __reduce_min_sync(kFullWarp, low);
+  high = __reduce_max_sync(kFullWarp, high);
+  if (group.lane() == 0) {
+    atomicMin(&scratch->low_key, low);
+    atomicMax(&scratch->high_key, high);
+  }
+  group.sync();
+}
+
 // Finds the bins that hold `rank` and `second_rank` (1 is the highest entry; 0 is not looked for) into found[0] and
 // found[1]. The caller has synchronised the histogram; the result may be read on return. With kCountAbove each bin's
 // count becomes that of the entries in higher bins.

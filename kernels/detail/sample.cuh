@@ -141,13 +141,7 @@ __device__ __forceinline__ Boundary hashed_boundary(const Group& group, const Gr
     const int subsets = min(Group::kSize, view.samples / 4) >> group_view.log_threads;  // of threads that hold samples
     if (group.thread >= subsets << group_view.log_threads) low = kNanKey;
   }
-  low = __reduce_min_sync(kFullWarp, low);
-  highest = __reduce_max_sync(kFullWarp, highest);
-  if (group.lane() == 0) {
-    atomicMin(&scratch->low_key, low);
-    atomicMax(&scratch->high_key, highest);
-  }
-  group.sync();
+  publish_range(group, low, highest, scratch);
   low = scratch->low_key;
   highest = scratch->high_key;
   const int shift = bin_shift(low, highest);

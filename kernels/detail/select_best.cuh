@@ -100,13 +100,7 @@ __device__ __noinline__ void select_among(Group group, Selection selection, std:
       lowest = min(lowest, digit);
       highest = max(highest, digit);
     });
-    lowest = __reduce_min_sync(kFullWarp, lowest);
-    highest = __reduce_max_sync(kFullWarp, highest);
-    if (group.lane() == 0) {
-      atomicMin(&scratch->low_key, lowest);
-      atomicMax(&scratch->high_key, highest);
-    }
-    group.sync();
+    publish_range(group, lowest, highest, scratch);
     low = scratch->low_key;
     high = scratch->high_key;
     if (!by_index && low == high) rank_indices();

@@ -268,13 +268,7 @@ class SharedRefinement {
       high = max(high, digit_of(buffer.candidates[i]));
     }
     __syncwarp();
-    low = __reduce_min_sync(kFullWarp, low);
-    high = __reduce_max_sync(kFullWarp, high);
-    if (group.lane() == 0) {
-      atomicMin(&scratch->low_key, low);
-      atomicMax(&scratch->high_key, high);
-    }
-    group.sync();
+    publish_range(group, low, high, scratch);
     const int size = 1 << log_size_;
     if (group.thread < size) {
       remote_store(cluster_address(stage_->through[exchange & 1][rank_] + 4, group.thread),
