@@ -165,7 +165,9 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
 
 // Reads the lists of a row as one.
 struct ListReader {
-  static constexpr bool kOnChip = false;
+  template <class Group>
+  using Entries = detail::KeptEntries<Group, ListReader>;
+
   const std::uint64_t* candidates;  // [parts, capacity]
   const detail::Scratch* scratch;
   int parts, capacity;

@@ -5,7 +5,12 @@
 // candidates of two at once, some of its warps scan while the others propose and refine; on the paper's vector loads
 // two CTAs share an SM to that end.
 
-#include "kernels/detail/ring_rows.cuh"
+#define HPCTOPK_RARE __forceinline__
+
+#include "kernels/detail/claims.cuh"
+#include "kernels/detail/ring_feed.cuh"
+#include "kernels/detail/ring_scan.cuh"
+#include "kernels/detail/ring_select.cuh"
 #include "kernels/detail/select_row.cuh"
 #include "kernels/detail/staged_rows.cuh"
 #include "kernels/kernels.h"
@@ -16,11 +21,11 @@ namespace {
 template <View kView>
 __global__ void __launch_bounds__(kPersistentBlock, 1)
     staged_kernel(const __grid_constant__ detail::Operands operands, const __grid_constant__ Policy policy,
-                  const __grid_constant__ detail::GroupView full, const int capacity) {
+                  const __grid_constant__ detail::GroupView full, const int capacity, const detail::Claims claims) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   const detail::Group<kPersistentBlock> group{static_cast<int>(threadIdx.x)};
   detail::PartCta cta(group, detail::shared_memory(), capacity, operands.k);
-  detail::select_staged_rows<kView>(group, cta, operands, policy, full);
+  detail::select_staged_rows<kView>(group, cta, operands, policy, full, claims);
 #else
   __trap();  // the planner gives this kernel to devices with bulk copies alone
 #endif
@@ -28,33 +33,49 @@ __global__ void __launch_bounds__(kPersistentBlock, 1)
 
 __global__ void __launch_bounds__(kRingBlock, 1)
     ring_kernel(const __grid_constant__ detail::Operands operands, const __grid_constant__ Policy policy,
-                const __grid_constant__ detail::GroupView full, const int capacity) {
+                const __grid_constant__ detail::GroupView full, const int capacity, const detail::Claims claims) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   const auto thread = static_cast<int>(threadIdx.x);
   const detail::Ring ring(detail::shared_memory(), capacity);
   if (thread == 0) ring.init();
   detail::barrier_sync<kRingBlock>();
-  detail::wait_for_kernel_in_front();
   if (thread < kRingSelectThreads) {
-    detail::RingSelection(operands, policy, full, capacity).select_rows();
-  } else {
+    detail::RingSelection(operands, policy, capacity).select_rows();
+  } else if (thread < kRingSelectThreads + kRingScanThreads) {
     detail::RingScan(ring, thread - kRingSelectThreads).scan_rows();
+  } else {
+    detail::RingFeed(ring, operands, policy.sample, full, claims, thread % detail::kWarpSize).feed_rows();
   }
 #else
   __trap();
 #endif
 }
 
+// The claims are the workspace's, and may be anything before.
+__global__ void reset_claims_kernel(const detail::Claims claims) {
+  detail::wait_for_kernel_in_front();
+  if (threadIdx.x == 0) claims.reset();
+}
+
 template <View kView>
 int launch(const Plan& plan, const Arguments& arguments, Stream stream) {
   if (plan.stages == 0) return detail::launch_select_rows<kView, kPersistentBlock, 2>(plan, arguments, stream);
-  detail::LaunchConfig config(plan, stream, arguments.programmatic_dependent);
+  const detail::Claims claims(arguments.workspace);
+  if (plan.workspace_bytes != 0) {
+    detail::LaunchConfig reset(plan, stream, arguments.programmatic_dependent);
+    reset.set_grid(1);
+    reset.set_block(detail::kWarpSize);
+    reset.set_shared_bytes(0);
+    const int error = reset.launch(reset_claims_kernel, claims);
+    if (error != cudaSuccess) return error;
+  }
+  detail::LaunchConfig config(plan, stream, arguments.programmatic_dependent || plan.workspace_bytes != 0);
   if (plan.block == kRingBlock) {
     return config.launch(ring_kernel, detail::make_operands(plan, arguments), plan.policy,
-                         detail::full_view(plan, kRingSelectThreads), plan.candidate_capacity);
+                         detail::full_view(plan, kRingSelectThreads), plan.candidate_capacity, claims);
   }
   return config.launch(staged_kernel<kView>, detail::make_operands(plan, arguments), plan.policy,
-                       detail::full_view(plan, kPersistentBlock), plan.candidate_capacity);
+                       detail::full_view(plan, kPersistentBlock), plan.candidate_capacity, claims);
 }
 
 }  // namespace

@@ -31,13 +31,13 @@ inline constexpr TurnCost kStreamedRow{8.5, 0.34, 2};
 // 58 us a row at 8192 x 128K, 104 at 2048 x 256K and 353 at 512 x 1M.
 inline constexpr TurnCost kLoadsAlone{11, 0.22};
 inline constexpr TurnCost kLoadsPaired{16, 0.325};
-// Persistent on bulk copies: 9.8 us at 1 x 32K, 18.5 at 64 x 128K, 25.7 at 128 x 128K; with all SMs at work 126 us a
-// row at 512 x 1M, where memory is the limit.
+// Persistent on bulk copies: 18.1 us at 64 x 128K, 23.6 at 128 x 128K and 126 at 128 x 1M; 484 at 512 x 1M, where
+// memory is the limit.
 inline constexpr TurnCost kStagedRow{6.8, 0.09};
-// The same with one row refined while the next is scanned: 20.9 us at 256 x 32K, 80 to 86 at 512 x 128K, 1100 at 8192
-// x 128K. The first proposal and the last refinement are not hidden.
-inline constexpr TurnCost kRingRow{2.4, 0.09};
-inline constexpr double kRingFillUs = 6;
+// The same with one row refined while the next is scanned: 24.8 us at 256 x 32K, 43.2 at 256 x 128K, 73.6 at 512 x 128K
+// and 1024 at 8192 x 128K. The first proposal and the last refinement are not hidden.
+inline constexpr TurnCost kRingRow{1.2, 0.09};
+inline constexpr double kRingFillUs = 10;
 // Cluster on bulk copies: 5.3 us at 1 x 32K on 8 CTAs, 6.2 and 10.7 at 1 x 128K and 1 x 1M on 16, 8.6 at 16 x 128K on
 // 4, 46 at 32 x 1M on 2.
 inline constexpr TurnCost kClusterPart{4, 0.085};

@@ -162,6 +162,7 @@ Proposal persistent_staged(const Request& request) {
     fill_us = cost::kRingFillUs;
   }
   proposal.grid = static_cast<std::int32_t>(std::min<std::int64_t>(problem.num_rows, device.num_sms));
+  if (problem.num_rows > proposal.grid) proposal.workspace_bytes = kernels::kClaimsBytes;
   set_cost(cost::launch_cost(device, turn, problem.num_rows, static_cast<double>(problem.num_columns), device.num_sms),
            &proposal, "row(s)");
   proposal.cost_us += fill_us;

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/detail/ptx.cuh"
+#include "kernels/detail/rare.cuh"
 
 namespace hpctopk::detail {
 

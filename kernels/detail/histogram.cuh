@@ -30,6 +30,7 @@ struct Scratch {
   int listed;             // entries of the boundary bin
   std::uint32_t low_key;  // range of keys that a histogram covers
   std::uint32_t high_key;
+  std::int64_t next[2];  // the CTA's next row, in turns
   std::uint64_t kth;
   std::uint64_t bound;                         // a cluster's members read each other's k-th best here
   int published[2][kernels::kMaxClusterSize];  // candidates of a cluster's members, in turns

@@ -36,6 +36,8 @@ class LaunchConfig {
   void set_shared_bytes(std::int64_t bytes) { config_.dynamicSmemBytes = static_cast<std::size_t>(bytes); }
   void set_grid(std::int64_t ctas) { config_.gridDim = dim3(static_cast<unsigned>(ctas)); }
 
+  void set_block(std::int32_t threads) { config_.blockDim = dim3(static_cast<unsigned>(threads)); }
+
   void set_cluster(int ctas) {
     cudaLaunchAttribute& attribute = attributes_[config_.numAttrs++];
     attribute.id = cudaLaunchAttributeClusterDimension;

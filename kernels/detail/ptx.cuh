@@ -31,11 +31,13 @@ __device__ __forceinline__ void store_global(std::int32_t* address, std::int32_t
 // Waits until the kernel in front on the stream has ended and what it wrote can be read, then lets the kernel behind
 // begin. Either does nothing where the kernel that it holds back was launched without programmatic dependence.
 //
-// All threads of every kernel call it before they read or write device memory, so no kernel ends before the one in
-// front of it has, and after the call not that one alone has ended but all in front: nobody else uses the operands or
-// the workspace any more, the launch before on the same ones among them. And no kernel begins before all have ended but
-// the one in front of it, which let it in after they had; so kv_split's merge may read before the call what was written
-// before the scan. The kernel behind is let in before this one has written anything: it waits for this one's end.
+// Every kernel calls it before it ends, and the first of a launch by all threads before they read or write device
+// memory, so no kernel ends before the one in front of it has, and after the call not that one alone has ended but all
+// in front: nobody else uses the operands or the workspace any more, the launch before on the same ones among them. And
+// no kernel begins before all have ended but the one in front of it, which let it in after they had; so the second
+// kernel of a launch may use before the call what the first does not: kv_split's merge reads what was written before
+// the scan, the ring selects its first row. The kernel behind is let in before this one has written anything: it waits
+// for this one's end.
 __device__ __forceinline__ void wait_for_kernel_in_front() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -165,6 +167,22 @@ __device__ __forceinline__ int plus_lane_below(int value, int distance) {
   return value;
 }
 
+// Adds one to a counter in shared memory where `condition` says; returns what it was. Predicated: several are under way
+// at once.
+__device__ __forceinline__ int add_one_if(bool condition, int* counter) {
+  int before = 0;
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.s32 add, %1, 0;\n"
+      "@add atom.shared.add.u32 %0, [%2], 1;\n"
+      "}"
+      : "+r"(before)
+      : "r"(static_cast<int>(condition)), "r"(shared_address(counter))
+      : "memory");
+  return before;
+}
+
 // Quads and composites in shared memory by 32-bit addresses, which the compiler does not take apart.
 class SharedQuads {
  public:
@@ -259,12 +277,24 @@ __device__ __forceinline__ void barrier_wait(Barrier* barrier, std::uint32_t par
 // Lets bulk copies overwrite shared memory that the CTA has written otherwise.
 __device__ __forceinline__ void async_proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// Copies `bytes` (a multiple of 16, both addresses 16-byte aligned) to shared memory, counted by `barrier`.
+// Copies `bytes` (a multiple of 16, both addresses 16-byte aligned) of scores to shared memory, counted by `barrier`.
+// They are read once, and leave the L2 cache before everything else does: what is written stays there meanwhile.
 __device__ __forceinline__ void bulk_copy(void* to, const void* from, std::uint32_t bytes, Barrier* barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                   shared_address(to)),
-               "l"(from), "r"(bytes), "r"(shared_address(barrier))
-               : "memory");
+  constexpr std::uint64_t kEvictFirst = 0x12F0000000000000;  // as createpolicy.fractional.L2::evict_first gives it
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+          "r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(barrier)), "l"(kEvictFirst)
+      : "memory");
+}
+
+// Copies a quad to shared memory, and has `barrier` count an arrival of the thread, one that it expects, when all that
+// the thread has begun to copy so has landed.
+__device__ __forceinline__ void copy_quad(float4* to, const float4* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive_behind_copies(Barrier* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 
 // A place in the shared memory of a CTA of the cluster, and a store there that counts its bytes at a barrier of that

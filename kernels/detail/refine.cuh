@@ -113,7 +113,7 @@ __device__ __forceinline__ std::uint64_t kth_best_of(const Group& group, const S
 // The k-th largest of candidates[0, count). Out of line and by value: scans have better use for their
 // registers.
 template <class Group>
-__device__ __noinline__ std::uint64_t kth_best(Group group, const std::uint64_t* candidates, int count, int k,
+__device__ HPCTOPK_RARE std::uint64_t kth_best(Group group, const std::uint64_t* candidates, int count, int k,
                                                std::uint32_t floor, int length, Digits digits, int* histogram,
                                                Scratch* scratch) {
   return kth_best_of(group, CandidateList<Group>{group, candidates, count}, k, floor, length, digits, histogram,
@@ -122,7 +122,7 @@ __device__ __noinline__ std::uint64_t kth_best(Group group, const std::uint64_t*
 
 // Keeps the candidates >= kth, in place and in some order. Slots are written only once everything up to them was read.
 template <class Group>
-__device__ __noinline__ void keep_best(Group group, std::uint64_t* candidates, int count, std::uint64_t kth,
+__device__ HPCTOPK_RARE void keep_best(Group group, std::uint64_t* candidates, int count, std::uint64_t kth,
                                        Scratch* scratch) {
   group.sync();
   if (group.thread == 0) scratch->count = 0;

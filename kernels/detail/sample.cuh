@@ -284,7 +284,7 @@ __device__ __forceinline__ Boundary limit_plateau(const Group& group, const Samp
 // The same for what hashed_boundary() proposed. Out of line, and from nothing but the row's index: few rows come here,
 // and those that do not should carry nothing for them.
 template <class Group>
-__device__ __noinline__ Boundary limit_plateau(Group group, const Operands& operands, const SamplePolicy& policy,
+__device__ HPCTOPK_RARE Boundary limit_plateau(Group group, const Operands& operands, const SamplePolicy& policy,
                                                std::int64_t index, Boundary boundary, int* histogram,
                                                Scratch* scratch) {
   const std::uint32_t low = scratch->low_key;
@@ -330,6 +330,23 @@ __device__ __forceinline__ Boundary propose_hashed(const Group& group, const Row
   return hashed_boundary(group, group_view, sample, range, histogram, scratch);
 }
 
+// The default proposal with the sample in shared memory, quad by quad in the view's order; the keys take its place.
+// Nobody reads the histogram or the scratch any more where it is called.
+template <class Group>
+__device__ __forceinline__ Boundary propose_staged(const Group& group, const GroupView& view, float4* scores,
+                                                   int* histogram, Scratch* scratch) {
+  const int quads = view.hashed.samples / 4;
+  auto* const keys = reinterpret_cast<uint4*>(scores);
+  begin_proposal(group, histogram, scratch);
+  SampleRange range;
+  for (int quad = group.thread; quad < quads; quad += Group::kSize) {
+    const uint4 own = keys[quad] = ordered_keys(scores[quad]);
+    range.add(own, quad / Group::kSize, view.log_run);
+  }
+  group.sync();
+  return hashed_boundary(group, view, StagedSample<Group>{keys, group.thread, quads}, range, histogram, scratch);
+}
+
 // The default proposal with the sample in registers, kQuads quads a thread; `then` runs once it has arrived.
 // Nobody reads the histogram or the scratch any more where it is called.
 template <int kQuads, class Group, class Then>
@@ -360,7 +377,7 @@ __device__ __forceinline__ Boundary propose_hashed_in_registers(const Group& gro
 // The exact coarse boundary (sections 4.3 and 5.2): the coarse bin that holds rank k of all valid scores. Each of the
 // owner's members counts its part. Out of line, and so by value: what a scan keeps in registers stays there.
 template <class Group, class Owner>
-__device__ __noinline__ std::uint32_t exact_coarse_boundary(Group group, Owner owner, Row part, int k, int* histogram,
+__device__ HPCTOPK_RARE std::uint32_t exact_coarse_boundary(Group group, Owner owner, Row part, int k, int* histogram,
                                                             Scratch* scratch) {
   group.sync();
   clear_histogram(group, histogram);

@@ -34,7 +34,7 @@ struct CandidateBuffer {
 // Keeps the k best of the buffer's `count` candidates, whose keys are >= `floor`; returns the k-th. Out of line: few
 // rows come here.
 template <class Group>
-__device__ __noinline__ std::uint64_t keep_k_best(Group group, int k, std::uint32_t floor, int length, Digits digits,
+__device__ HPCTOPK_RARE std::uint64_t keep_k_best(Group group, int k, std::uint32_t floor, int length, Digits digits,
                                                   CandidateBuffer buffer, int count) {
   const std::uint64_t kth =
       kth_best(group, buffer.candidates, count, k, floor, length, digits, buffer.histogram, buffer.scratch);

@@ -69,7 +69,7 @@ __device__ __forceinline__ void rank_directly(const Group& group, const std::uin
 // scores are. Rounds over what they really span, first by key and, once one key is left, by index. Out of line: few
 // rows come here.
 template <class Group>
-__device__ __noinline__ void select_among(Group group, Selection selection, std::uint32_t low, std::uint32_t high,
+__device__ HPCTOPK_RARE void select_among(Group group, Selection selection, std::uint32_t low, std::uint32_t high,
                                           int need, int* histogram, Scratch* scratch) {
   auto* const tied = reinterpret_cast<std::uint64_t*>(histogram);
   bool by_index = false;
@@ -227,22 +227,119 @@ __device__ __forceinline__ void select_best(const Group& group, const Selection&
   rank_directly(group, tied, found.inside, need, selection);
 }
 
-// Candidates that a thread of a CTA keeps in registers.
-template <class Group>
-inline constexpr int kEntries = kernels::kMaxGathered / Group::kSize;
-
-// Candidates as select_from_registers() takes them.
-struct CandidatesOnChip {
-  static constexpr bool kOnChip = true;
-  const std::uint64_t* candidates;
-  __device__ std::uint64_t operator()(int i) const { return candidates[i]; }
-};
-
 // What select_from_registers() needs beside.
 struct BestStage {
   std::uint64_t* tied;  // [kDirectRank]
   std::uint64_t* list;  // [gathered_capacity(k)], where they are not on chip
   std::int32_t* best;   // [k]
+};
+
+// Candidates in shared memory, as select_in_bins() takes them. Nothing of them is kept.
+struct CandidatesOnChip {
+  const std::uint64_t* candidates;
+
+  template <class Group>
+  class Entries {
+   public:
+    // Counts each entry in its bin.
+    template <class Bins>
+    __device__ __forceinline__ Entries(const Group& group, const CandidatesOnChip& load, int count, const Bins& bins,
+                                       int* histogram)
+        : candidates_(load.candidates), count_(count) {
+      for_each(group, [&](const std::uint64_t* c, int valid) {
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) atomicAdd(&histogram[bins.bin_of(c[i])], i < valid ? 1 : 0);
+      });
+    }
+
+    // visit(bin, place, entry) for those in bins >= `lowest`: the place is among the entries of that bin and of higher
+    // ones, which histogram[bin] counts before.
+    template <class Bins, class Visit>
+    __device__ __forceinline__ void place(const Group& group, int lowest, const Bins& bins, int* histogram,
+                                          const Visit& visit) const {
+      for_each(group, [&](const std::uint64_t* c, int valid) {
+        int bin[kAtOnce];
+        int place[kAtOnce];
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          bin[i] = i < valid ? bins.bin_of(c[i]) : -1;
+          place[i] = add_one_if(bin[i] >= lowest, &histogram[max(bin[i], 0)]);
+        }
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          if (bin[i] >= lowest) visit(bin[i], place[i], c[i]);
+        }
+      });
+    }
+
+    __device__ __forceinline__ const std::uint64_t* list(const Group&, std::uint64_t*) const { return candidates_; }
+
+   private:
+    static constexpr int kAtOnce = 4;  // so that their latencies overlap
+
+    template <class Visit>
+    __device__ __forceinline__ void for_each(const Group& group, const Visit& visit) const {
+#pragma unroll 1
+      for (int base = group.thread; base < count_; base += kAtOnce * Group::kSize) {
+        const int valid = (count_ - base + Group::kSize - 1) / Group::kSize;  // of the thread's next
+        std::uint64_t c[kAtOnce];
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) c[i] = candidates_[min(base + i * Group::kSize, count_ - 1)];
+        visit(c, valid);
+      }
+    }
+
+    const std::uint64_t* candidates_;
+    int count_;
+  };
+};
+
+// Candidates that load(i) brings from elsewhere, once, to be kept in registers. The atomic that counts an entry in its
+// bin returns its place there.
+template <class Group, class Load>
+class KeptEntries {
+ public:
+  template <class Bins>
+  __device__ __forceinline__ KeptEntries(const Group& group, const Load& load, int count, const Bins& bins,
+                                         int* histogram)
+      : count_(count) {
+#pragma unroll
+    for (int i = 0; i < kEntries; ++i) {
+      c_[i] = 0;
+      if (i * Group::kSize < count) c_[i] = load(min(i * Group::kSize + group.thread, count - 1));
+    }
+#pragma unroll
+    for (int i = 0; i < kEntries; ++i) {
+      places_[i] = -1;  // in no bin
+      if (i * Group::kSize + group.thread >= count) continue;
+      const int bin = bins.bin_of(c_[i]);
+      places_[i] = bin << 16 | atomicAdd(&histogram[bin], 1);
+    }
+  }
+
+  template <class Bins, class Visit>
+  __device__ __forceinline__ void place(const Group&, int lowest, const Bins&, const int* histogram,
+                                        const Visit& visit) const {
+#pragma unroll
+    for (int i = 0; i < kEntries; ++i) {
+      const int bin = places_[i] >> 16;
+      if (bin >= lowest) visit(bin, histogram[bin] + (places_[i] & 0xFFFF), c_[i]);
+    }
+  }
+
+  __device__ __forceinline__ const std::uint64_t* list(const Group& group, std::uint64_t* to) const {
+#pragma unroll
+    for (int i = 0; i < kEntries; ++i) {
+      if (i * Group::kSize + group.thread < count_) to[i * Group::kSize + group.thread] = c_[i];
+    }
+    return to;
+  }
+
+ private:
+  static constexpr int kEntries = kernels::kMaxGathered / Group::kSize;
+  int count_;
+  std::uint64_t c_[kEntries];
+  int places_[kEntries];  // bin and place in it
 };
 
 // Candidates by their keys, which are at least `floor` and as a rule up to `highest`.
@@ -271,31 +368,17 @@ struct PlateauBins {
   }
 };
 
-// As select_from_registers(). Candidates that are on chip are read twice and not kept. The atomic that counts an entry
-// in its bin returns its place there, which with the entries of higher bins is its place among the best.
+// As select_from_registers(): an entry's place in its bin, and the entries of higher bins, are its place among the
+// best.
 template <class Group, class Load, class Bins>
 __device__ __forceinline__ void select_in_bins(const Group& group, const Selection& selection, const Load& load,
                                                const Bins& bins, std::uint32_t floor, std::uint32_t highest,
                                                int* histogram, Scratch* scratch, const BestStage& stage) {
+  using Entries = typename Load::template Entries<Group>;
   constexpr bool kByIndex = std::is_same_v<Bins, PlateauBins>;
-  const int count = selection.count;
-  std::uint64_t c[kEntries<Group>];       // where they are not on chip anyway
-  std::uint32_t places[kEntries<Group>];  // bin and place in it
-#pragma unroll
-  for (int i = 0; i < kEntries<Group>; ++i) {
-    c[i] = 0;
-    if (!Load::kOnChip && i * Group::kSize < count) c[i] = load(min(i * Group::kSize + group.thread, count - 1));
-  }
-  const auto entry = [&](int i) { return Load::kOnChip ? load(i * Group::kSize + group.thread) : c[i]; };
   clear_histogram(group, histogram);
   group.sync();
-#pragma unroll
-  for (int i = 0; i < kEntries<Group>; ++i) {
-    places[i] = 0;
-    if (i * Group::kSize + group.thread >= count) continue;
-    const int bin = bins.bin_of(entry(i));
-    places[i] = static_cast<std::uint32_t>(bin) << 16 | static_cast<std::uint32_t>(atomicAdd(&histogram[bin], 1));
-  }
+  const Entries entries(group, load, selection.count, bins, histogram);
   group.sync();
   find_rank<true>(group, histogram, scratch, selection.k);
   const RankBin found = scratch->found[0];
@@ -304,29 +387,18 @@ __device__ __forceinline__ void select_in_bins(const Group& group, const Selecti
   // The others are not ordered: there must be fewer than k of them.
   const bool misled = kByIndex && (found.bin >= PlateauBins::kEqual || !(all || rankable));
   const int lowest_winner = all ? found.bin : found.bin + 1;
-#pragma unroll
-  for (int i = 0; i < kEntries<Group>; ++i) {
-    if (i * Group::kSize + group.thread >= count) continue;
-    const int bin = static_cast<int>(places[i] >> 16);
-    const int place = static_cast<int>(places[i] & 0xFFFFU);
+  entries.place(group, rankable ? found.bin : lowest_winner, bins, histogram, [&](int bin, int place, std::uint64_t c) {
     if (bin >= lowest_winner) {
-      stage.best[histogram[bin] + place] = selection.start + static_cast<std::int32_t>(composite_index(entry(i)));
-    } else if (bin == found.bin && rankable) {
-      stage.tied[place] = entry(i);
+      stage.best[place] = selection.start + static_cast<std::int32_t>(composite_index(c));
+    } else {
+      stage.tied[place - found.above] = c;
     }
-  }
+  });
   const int placed = all ? selection.k : found.above;
-  if (!Load::kOnChip && (misled || (!all && !rankable))) {
-#pragma unroll
-    for (int i = 0; i < kEntries<Group>; ++i) {
-      if (i * Group::kSize + group.thread < count) stage.list[i * Group::kSize + group.thread] = entry(i);
-    }
-  }
+  Selection rest = selection;
+  if (misled || (!all && !rankable)) rest.candidates = entries.list(group, stage.list);
   if (group.thread == 0) scratch->count = placed;
   group.sync();
-  Selection rest = selection;
-  rest.candidates = stage.list;
-  if constexpr (Load::kOnChip) rest.candidates = load.candidates;
   if (misled) {
     select_best(group, rest, floor, highest, histogram, scratch);
     return;
@@ -344,7 +416,7 @@ __device__ __forceinline__ void select_in_bins(const Group& group, const Selecti
 
 // Out of line: few rows come here.
 template <class Group, class Load>
-__device__ __noinline__ void select_on_plateau(Group group, Selection selection, Load load, PlateauBins bins,
+__device__ HPCTOPK_RARE void select_on_plateau(Group group, Selection selection, Load load, PlateauBins bins,
                                                std::uint32_t highest, int* histogram, Scratch* scratch,
                                                BestStage stage) {
   select_in_bins(group, selection, load, bins, bins.plateau, highest, histogram, scratch, stage);

@@ -34,7 +34,7 @@ __device__ __forceinline__ Boundary propose_inline(const Group& group, const Row
 
 // The same out of line, and so by value: what a scan keeps in registers stays there.
 template <View kView, class Group>
-__device__ __noinline__ Boundary propose(Group group, Row row, SamplePolicy policy, int k, CandidateBuffer buffer) {
+__device__ HPCTOPK_RARE Boundary propose(Group group, Row row, SamplePolicy policy, int k, CandidateBuffer buffer) {
   return propose_inline<kView>(group, row, policy, k, buffer);
 }
 
@@ -72,7 +72,7 @@ __device__ __forceinline__ void finish_row_inline(const Group& group, int start,
 
 // The same out of line.
 template <class Group>
-__device__ __noinline__ void finish_row(Group group, int start, int length, Digits digits, int k, std::uint32_t floor,
+__device__ HPCTOPK_RARE void finish_row(Group group, int start, int length, Digits digits, int k, std::uint32_t floor,
                                         std::uint32_t highest, int count, CandidateBuffer buffer, std::int32_t* out) {
   finish_row_inline(group, start, length, digits, k, floor, highest, count, buffer, out);
 }

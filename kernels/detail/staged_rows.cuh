@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "kernels/detail/claims.cuh"
 #include "kernels/detail/part.cuh"
 #include "kernels/detail/select_row.cuh"
 #include "kernels/kernels.h"
@@ -17,7 +18,7 @@ namespace hpctopk::detail {
 // A row of which the scan has found too few candidates, as `underfilled` says, or had no room for all. Out of line, and
 // so by value: few come here.
 template <View kView, class Group>
-__device__ __noinline__ void select_again(Group group, std::int64_t index, bool underfilled, const Operands& operands,
+__device__ HPCTOPK_RARE void select_again(Group group, std::int64_t index, bool underfilled, const Operands& operands,
                                           const Policy& policy, CandidateBuffer buffer) {
   Solo solo;
   select_row<kView>(group, solo, load_row(operands, index), policy, operands.k, underfilled, buffer,
@@ -26,7 +27,7 @@ __device__ __noinline__ void select_again(Group group, std::int64_t index, bool 
 
 // The rest of a row whose candidates are too few, or too many for registers. Likewise.
 template <View kView, class Group>
-__device__ __noinline__ void finish_generally(Group group, std::int64_t index, Boundary boundary, int count,
+__device__ HPCTOPK_RARE void finish_generally(Group group, std::int64_t index, Boundary boundary, int count,
                                               const Operands& operands, const Policy& policy, CandidateBuffer buffer) {
   const Row row = load_row(operands, index);
   std::int32_t* const out = operands.out + index * operands.out_row_stride;
@@ -39,37 +40,47 @@ __device__ __noinline__ void finish_generally(Group group, std::int64_t index, B
   if (operands.statistics != nullptr && group.thread == 0) count_row(operands.statistics, row.length, count, RowWork{});
 }
 
-// The rows that a CTA takes in turn.
 template <View kView, class Group>
-__device__ __forceinline__ void select_staged_rows(const Group& group, PartCta<Group>& cta, const Operands& operands,
-                                                   const Policy& policy, const GroupView& full) {
+__device__ __forceinline__ void select_staged_row(const Group& group, PartCta<Group>& cta, std::int64_t index,
+                                                  const Operands& operands, const Policy& policy,
+                                                  const GroupView& full) {
   const CandidateBuffer& buffer = cta.buffer;
   const int k = operands.k;
+  const Row row = load_row(operands, index);
+  std::int32_t* const out = operands.out + index * operands.out_row_stride;
+  if (row.length <= k) {
+    write_whole_row(group, row, k, out);
+    return;
+  }
+  const Boundary boundary = cta.template start<kView>(group, index, row, row, full, policy, operands);
+  const int count = cta.scan.scan(group, row, boundary, k, policy.digits, buffer, operands.statistics);
+  if (count < k || !fits_registers(count, k, policy)) {
+    finish_generally<kView>(group, index, boundary, count, operands, policy, buffer);
+    return;
+  }
+  select_from_registers(group, {nullptr, count, k, row.length, row.start, out}, CandidatesOnChip{buffer.candidates},
+                        boundary.primary, boundary.highest, boundary.limit, buffer.histogram, buffer.scratch, cta.best);
+  if (operands.statistics != nullptr && group.thread == 0) count_row(operands.statistics, row.length, count, RowWork{});
+}
+
+// The rows that a CTA takes in turn. The claims are used where there are more rows than CTAs.
+template <View kView, class Group>
+__device__ __forceinline__ void select_staged_rows(const Group& group, PartCta<Group>& cta, const Operands& operands,
+                                                   const Policy& policy, const GroupView& full, const Claims& claims) {
   wait_for_kernel_in_front();
   const std::int64_t rows = live_rows(operands);
-  for (std::int64_t index = blockIdx.x; index < rows; index += gridDim.x) {
-    if (index != blockIdx.x) {  // the last row's scratch and stages have been read, and the stages written
-      async_proxy_fence();
-      group.sync();
-    }
-    const Row row = load_row(operands, index);
-    std::int32_t* const out = operands.out + index * operands.out_row_stride;
-    if (row.length <= k) {
-      write_whole_row(group, row, k, out);
-      continue;
-    }
-    const Boundary boundary = cta.template start<kView>(group, index, row, row, full, policy, operands);
-    const int count = cta.scan.scan(group, row, boundary, k, policy.digits, buffer, operands.statistics);
-    if (count < k || !fits_registers(count, k, policy)) {
-      finish_generally<kView>(group, index, boundary, count, operands, policy, buffer);
-      continue;
-    }
-    select_from_registers(group, {nullptr, count, k, row.length, row.start, out}, CandidatesOnChip{buffer.candidates},
-                          boundary.primary, boundary.highest, boundary.limit, buffer.histogram, buffer.scratch,
-                          cta.best);
-    if (operands.statistics != nullptr && group.thread == 0) {
-      count_row(operands.statistics, row.length, count, RowWork{});
-    }
+  std::int64_t index = blockIdx.x;
+  for (int turn = 0; index < rows; ++turn) {
+    unsigned long long taken = 0;  // comes while this row is selected
+    const bool last = rows <= gridDim.x;
+    if (!last && group.thread == 0) taken = claims.take();
+    select_staged_row<kView>(group, cta, index, operands, policy, full);
+    if (last) return;
+    std::int64_t* const next = &cta.buffer.scratch->next[turn & 1];
+    if (group.thread == 0) *next = Claims::index_of(taken);
+    async_proxy_fence();
+    group.sync();  // this row's scratch and stages have been read, and the stages written
+    index = *next;
   }
 }
 

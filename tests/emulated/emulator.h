@@ -77,7 +77,8 @@ struct Thread {
   bool done = false;
   const unsigned* waits_for = nullptr;  // a generation other than `passed`
   unsigned passed = 0;
-  unsigned cluster_generation = 0;  // at its arrival
+  unsigned cluster_generation = 0;            // at its arrival
+  std::vector<std::function<void()>> copies;  // begun and not yet behind a barrier
 };
 
 extern Thread* current;

@@ -17,6 +17,7 @@ class LaunchConfig {
 
   void set_shared_bytes(std::int64_t bytes) { shared_bytes_ = bytes; }
   void set_grid(std::int64_t ctas) { grid_ = ctas; }
+  void set_block(std::int32_t threads) { block_ = threads; }
   void set_cluster(int ctas) { cluster_ = ctas; }
 
   template <class... Parameters, class... Values>

@@ -54,6 +54,10 @@ inline int plus_lane_below(int value, int distance) {
   const int below = __shfl_up_sync(0xFFFFFFFFU, value, distance);
   return lane_of_current() >= distance ? value + below : value;
 }
+inline int add_one_if(bool condition, int* counter) {
+  emulated::offset(counter);
+  return condition ? (*counter)++ : 0;
+}
 class SharedQuads {
  public:
   explicit SharedQuads(const float4* quads) : quads_(quads) {}
@@ -151,6 +155,20 @@ inline void bulk_copy(void* to, const void* from, std::uint32_t bytes, Barrier* 
   emulated::later([=] {
     std::memcpy(to, from, bytes);
     mbarrier(barrier)->complete(bytes);
+  });
+}
+
+inline void copy_quad(float4* to, const float4* from) {
+  if (reinterpret_cast<std::uintptr_t>(to) % 16 != 0 || reinterpret_cast<std::uintptr_t>(from) % 16 != 0) {
+    emulated::fail("a misaligned copy");
+  }
+  std::memset(to, 0xEE, sizeof *to);
+  emulated::current->copies.push_back([=] { *to = *from; });
+}
+inline void barrier_arrive_behind_copies(Barrier* barrier) {
+  emulated::later([barrier, copies = std::exchange(emulated::current->copies, {})] {
+    for (const std::function<void()>& copy : copies) copy();
+    mbarrier(barrier)->arrive(0);
   });
 }
 
