@@ -64,7 +64,7 @@ constexpr std::int64_t staged_shared_bytes(std::int64_t candidate_capacity, std:
   return kStagedStages * staged_stage_bytes(threads) + kStagedStateBytes + shared_bytes(candidate_capacity);
 }
 // A CTA that scans a row while it refines the one before and proposes for the one after: the pieces, the state, the
-// sample of one row, the histogram and scratch, the candidates of two rows, the tied and the best of one. 20 warps
+// histogram and scratch, the candidates of two rows, the tied and the best of one, the sample of one. 20 warps
 // leave a thread 96 registers, which is enough: what is spilled goes to memory and back once a row.
 inline constexpr std::int32_t kRingSelectThreads = 256;
 inline constexpr std::int32_t kRingScanThreads = 352;
@@ -73,11 +73,10 @@ inline constexpr std::int32_t kRingBlock = kRingSelectThreads + kRingScanThreads
 inline constexpr std::int32_t kRingSlots = 2;  // of pieces, for each scanning warp
 inline constexpr std::int64_t kRingPieceBytes = 4096;
 inline constexpr std::int64_t kRingStateBytes = 1536;
-inline constexpr std::int64_t kRingSampleBytes = 8192 * 4;
 inline constexpr std::int32_t kMaxRingCandidates = 7168;  // of a row
-constexpr std::int64_t ring_shared_bytes(std::int64_t candidate_capacity, std::int32_t k) {
-  return kRingScanThreads / 32 * kRingSlots * kRingPieceBytes + kRingStateBytes + kRingSampleBytes + shared_bytes(0) +
-         (2 * candidate_capacity + 256) * kCandidateBytes + std::int64_t{4} * k;
+constexpr std::int64_t ring_shared_bytes(std::int64_t samples, std::int64_t candidate_capacity, std::int32_t k) {
+  return kRingScanThreads / 32 * kRingSlots * kRingPieceBytes + kRingStateBytes + shared_bytes(0) +
+         (2 * candidate_capacity + 256) * kCandidateBytes + 4 * ((std::int64_t{k} + 3) / 4 * 4 + samples);
 }
 // Workspace of the persistent mapping on bulk copies where CTAs have more rows than one: how many have been taken.
 inline constexpr std::int64_t kClaimsBytes = 8;

@@ -124,25 +124,29 @@ bool stage(const Request& request, std::int32_t largest_room, std::int32_t besid
   return true;
 }
 
-// Candidates of a row at a time that a CTA has room for if it refines one row while it scans the next; 0 where it
-// should not: where it has no rows to spare, the policy is not the ring's, or full rows might have more candidates.
-std::int32_t ring_capacity(const Request& request) {
+// Has a CTA refine one row while it scans the next, where it has rows to spare, the policy is the ring's, and full rows
+// leave room for the candidates of two at once.
+bool make_ring(const Request& request, Proposal* proposal) {
   const Problem& problem = request.problem;
   const SamplePolicy& sample = request.policy.sample;
   if (problem.num_rows <= request.device.num_sms || sample.view != View::kHashed ||
       request.policy.digits != Digits::kNormalised) {
-    return 0;
+    return false;
   }
-  const std::int64_t room = request.device.shared_memory_per_block - kernels::ring_shared_bytes(0, problem.k);
-  const std::int64_t fits = room / (2 * kernels::kCandidateBytes);
-  const auto capacity = static_cast<std::int32_t>(std::min<std::int64_t>(fits, kernels::kMaxRingCandidates)) & ~1;
-  if (capacity < problem.k + kernels::kMinStagedRoom) return 0;
   const auto columns = static_cast<std::int32_t>(problem.num_columns);
   const detail::HashedView view =
       detail::register_view(sample, columns, columns / 4, problem.k, kernels::kRingSelectThreads).hashed;
-  if (!view.usable()) return columns <= capacity ? capacity : 0;
-  const double most = view.rank + 3 * std::sqrt(static_cast<double>(view.rank));
-  return most * columns / view.samples <= capacity ? capacity : 0;
+  const std::int64_t room =
+      request.device.shared_memory_per_block - kernels::ring_shared_bytes(view.samples, 0, problem.k);
+  const std::int64_t fits = room / (2 * kernels::kCandidateBytes);
+  const auto capacity = static_cast<std::int32_t>(std::min<std::int64_t>(fits, kernels::kMaxRingCandidates)) & ~1;
+  if (capacity < problem.k + kernels::kMinStagedRoom) return false;
+  const double most = view.usable() ? (view.rank + 3 * std::sqrt(static_cast<double>(view.rank))) / view.samples : 1;
+  if (most * columns > capacity) return false;
+  proposal->block = kernels::kRingBlock;
+  proposal->candidate_capacity = capacity;
+  proposal->shared_bytes = kernels::ring_shared_bytes(view.samples, capacity, problem.k);
+  return true;
 }
 
 // The persistent mapping on bulk copies, one CTA an SM.
@@ -154,10 +158,7 @@ Proposal persistent_staged(const Request& request) {
   proposal.block = kernels::kPersistentBlock;
   cost::TurnCost turn = cost::kStagedRow;
   double fill_us = 0;
-  if (const std::int32_t capacity = ring_capacity(request); capacity != 0) {
-    proposal.block = kernels::kRingBlock;
-    proposal.candidate_capacity = capacity;
-    proposal.shared_bytes = kernels::ring_shared_bytes(capacity, problem.k);
+  if (make_ring(request, &proposal)) {
     turn = cost::kRingRow;
     fill_us = cost::kRingFillUs;
   }

@@ -55,20 +55,21 @@ struct PartCta {
     return {reinterpret_cast<float4*>(shared), reinterpret_cast<Barrier*>(shared + kStages)};
   }
 
+  // Starts `part` on its way again, for another scan. All threads call it, and have done with what was in the stages.
+  __device__ __forceinline__ void restart(const Group& group, const Row& part) const {
+    async_proxy_fence();
+    group.sync();
+    begin(group, part);
+    group.sync();
+  }
+
   // Starts `part` of row `index` on its way and proposes the row's boundary meanwhile; `full` is the view of a row that
   // is as long as the matrix is wide. Ends with a barrier.
   template <View kView>
   __device__ __forceinline__ Boundary start(const Group& group, std::int64_t index, const Row& row, const Row& part,
                                             const GroupView& full, const Policy& policy, const Operands& operands) {
     const int k = operands.k;
-    Scratch* const scratch = buffer.scratch;
-    const auto start_part = [&] {
-      if (group.thread != 0) return;
-      scan.start(part);
-      scratch->count = 0;
-      scratch->front = 0;
-      scratch->back = 0;
-    };
+    const auto start_part = [&] { begin(group, part); };
     Boundary boundary;  // admits every score: right where the row fits or has no usable view
     if (row.length > buffer.capacity - kEdgeScores) {
       boundary = propose_in_registers<kView>(group, row, full, policy.sample, k, buffer, start_part);
@@ -80,6 +81,15 @@ struct PartCta {
     }
     if (!boundary.usable) group.sync();
     return boundary;
+  }
+
+ private:
+  __device__ __forceinline__ void begin(const Group& group, const Row& part) const {
+    if (group.thread != 0) return;
+    scan.start(part);
+    buffer.scratch->count = 0;
+    buffer.scratch->front = 0;
+    buffer.scratch->back = 0;
   }
 };
 #endif

@@ -30,7 +30,7 @@ struct RingRow {
   bool end;      // there are no more rows
   // A row that is scanned again, because it had too few candidates or too many: from here.
   bool again;
-  bool had_few;
+  bool had_few, had_many;
   std::uint32_t floor;
   std::uint32_t highest;
 };
@@ -56,13 +56,13 @@ struct Ring {
   static constexpr int kPlaces = 2;  // of rows that have candidates
   static constexpr int kKnown = 4;   // rows that are known: one refined, one scanned, one proposed for, one to come
   static_assert(kPieceQuads * static_cast<std::int64_t>(sizeof(float4)) == kernels::kRingPieceBytes);
-  static_assert(kRegisterSamples * static_cast<std::int64_t>(sizeof(float)) == kernels::kRingSampleBytes);
 
   // Barriers that pass a phase a turn, each of them one of several turns.
   struct State {
     Barrier full[kWarps * kSlots];  // a warp's are neighbours, as its slots are
     Barrier known[kKnown];
     Barrier sampled;            // the sample is there, or none is needed
+    Barrier first_sampled;      // that of the first turn: passes no other phase, so that one may come to it late
     Barrier proposed[kPlaces];  // nobody needs the sample any more, nor the candidates of the row before
     Barrier scanned[kPlaces];
     Barrier refined[kKnown];  // nobody needs the row any more
@@ -75,15 +75,13 @@ struct Ring {
 
   float4* pieces;
   State* state;
-  float4* sample;
   unsigned char* rest;  // histogram and scratch, the places' candidates, and what the selection needs
   int capacity;         // candidates of a place: an even number, so that each place begins at a multiple of 16 bytes
 
   __device__ Ring(unsigned char* shared, int capacity)
       : pieces(reinterpret_cast<float4*>(shared)),
         state(reinterpret_cast<State*>(shared + kWarps * kSlots * kernels::kRingPieceBytes)),
-        sample(reinterpret_cast<float4*>(reinterpret_cast<unsigned char*>(state) + kernels::kRingStateBytes)),
-        rest(reinterpret_cast<unsigned char*>(sample) + kernels::kRingSampleBytes),
+        rest(shared + kWarps * kSlots * kernels::kRingPieceBytes + kernels::kRingStateBytes),
         capacity(capacity) {}
 
   // By one thread.
@@ -95,6 +93,7 @@ struct Ring {
       barrier_init(&state->refined[i], kSelectWarps);
     }
     barrier_init(&state->sampled, kWarpSize);
+    barrier_init(&state->first_sampled, kWarpSize);
     for (int i = 0; i < kPlaces; ++i) {
       barrier_init(&state->proposed[i], 1);
       barrier_init(&state->scanned[i], kWarps);
@@ -128,6 +127,8 @@ struct Ring {
     std::uint64_t* const tied = place(kPlaces);
     return {tied, nullptr, reinterpret_cast<std::int32_t*>(tied + kDirectRank)};
   }
+  // Behind the best k.
+  __device__ float4* sample(int k) const { return reinterpret_cast<float4*>(best_stage().best) + (k + 3) / 4; }
 
  private:
   __device__ std::uint64_t* place(int i) const {

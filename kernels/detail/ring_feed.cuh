@@ -52,6 +52,7 @@ class RingFeed {
       } else {
         barrier_arrive(&ring_.state->sampled);
       }
+      if (turn == 0) barrier_arrive_behind_copies(&ring_.state->first_sampled);
       if (row.end) break;
       if (begun) next = take_row();
     }
@@ -100,7 +101,7 @@ class RingFeed {
       to.enough = view.enough;
       to.sampled = row.length > ring_.capacity && view.hashed.usable();
       to.again = false;
-      to.had_few = false;
+      to.had_few = to.had_many = false;
     }
     __syncwarp();
     return true;
@@ -110,7 +111,8 @@ class RingFeed {
     const HashedView view = row.view;
     const float4* const quads = row.row.quad(0);
     const std::uint32_t seed = row.row.seed;
-    for (int i = lane_; i < view.samples / 4; i += kWarpSize) copy_quad(ring_.sample + i, quads + view.quad(i, seed));
+    float4* const to = ring_.sample(operands_.k);
+    for (int i = lane_; i < view.samples / 4; i += kWarpSize) copy_quad(to + i, quads + view.quad(i, seed));
     barrier_arrive_behind_copies(&ring_.state->sampled);
   }
 

@@ -83,8 +83,8 @@ class RingScan {
     const int end_slot = (warp_ + 1) * Ring::kSlots;
     int slot = end_slot - Ring::kSlots;
     unsigned parity = 0;
-    int piece = warp_;                                // of the row
-    if (lane_ == 0) barrier_wait(&state.sampled, 0);  // copies under way would hold up the first
+    int piece = warp_;                                      // of the row
+    if (lane_ == 0) barrier_wait(&state.first_sampled, 0);  // copies under way would hold up the first
     for (int turn = 0;; ++turn) {
       if (lane_ == 0) copies.fill(0, slot, turn);
       __syncwarp();

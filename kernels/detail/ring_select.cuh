@@ -53,7 +53,7 @@ class RingSelection {
       boundary.highest = next.highest;
     } else if (next.sampled) {
       const GroupView view{next.view, 0, 0, next.log_threads, next.log_run, next.by_runs, next.enough};
-      boundary = propose_staged(group, view, ring.sample, buffer.histogram, buffer.scratch);
+      boundary = propose_staged(group, view, ring.sample(operands_.k), buffer.histogram, buffer.scratch);
       if (boundary.crowded) {
         boundary =
             limit_plateau(group, operands_, policy_.sample, next.index, boundary, buffer.histogram, buffer.scratch);
@@ -120,7 +120,8 @@ class RingSelection {
                             CandidatesOnChip{buffer.candidates}, task.boundary.primary, task.boundary.highest,
                             task.boundary.limit, buffer.histogram, buffer.scratch, ring.best_stage());
       if (operands_.statistics != nullptr && this->group().thread == 0) {
-        count_row(operands_.statistics, done.row.length, count, RowWork{done.again ? 2 : 1, done.had_few, false});
+        count_row(operands_.statistics, done.row.length, count,
+                  RowWork{1 + done.had_few + done.had_many, done.had_few, false});
       }
     }
     __syncwarp();
@@ -134,8 +135,8 @@ class RingSelection {
     const Ring ring = this->ring();
     const RingTask& task = ring.task(turn);
     const RingRow& row = ring.row(turn);
-    if (row.again) return false;
     const bool few = task.count < operands_.k;
+    if (row.had_many || (few && row.had_few)) return false;
     const std::uint32_t primary = task.boundary.primary;
     std::uint32_t floor = task.boundary.secondary;
     if (few && floor >= primary) return false;
@@ -151,7 +152,7 @@ class RingSelection {
       to = row;
       to.again = true;
       to.sampled = false;
-      to.had_few = few;
+      (few ? to.had_few : to.had_many) = true;
       to.floor = floor;
       to.highest = task.boundary.highest;
       ++ring.state->asked;

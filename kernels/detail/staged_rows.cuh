@@ -28,7 +28,8 @@ __device__ HPCTOPK_RARE void select_again(Group group, std::int64_t index, bool 
 // The rest of a row whose candidates are too few, or too many for registers. Likewise.
 template <View kView, class Group>
 __device__ HPCTOPK_RARE void finish_generally(Group group, std::int64_t index, Boundary boundary, int count,
-                                              const Operands& operands, const Policy& policy, CandidateBuffer buffer) {
+                                              RowWork work, const Operands& operands, const Policy& policy,
+                                              CandidateBuffer buffer) {
   const Row row = load_row(operands, index);
   std::int32_t* const out = operands.out + index * operands.out_row_stride;
   const int k = operands.k;
@@ -37,7 +38,7 @@ __device__ HPCTOPK_RARE void finish_generally(Group group, std::int64_t index, B
     return;
   }
   finish_row(group, row.start, row.length, policy.digits, k, boundary.primary, boundary.highest, count, buffer, out);
-  if (operands.statistics != nullptr && group.thread == 0) count_row(operands.statistics, row.length, count, RowWork{});
+  if (operands.statistics != nullptr && group.thread == 0) count_row(operands.statistics, row.length, count, work);
 }
 
 template <View kView, class Group>
@@ -52,15 +53,24 @@ __device__ __forceinline__ void select_staged_row(const Group& group, PartCta<Gr
     write_whole_row(group, row, k, out);
     return;
   }
-  const Boundary boundary = cta.template start<kView>(group, index, row, row, full, policy, operands);
-  const int count = cta.scan.scan(group, row, boundary, k, policy.digits, buffer, operands.statistics);
+  Boundary boundary = cta.template start<kView>(group, index, row, row, full, policy, operands);
+  RowWork work;
+  int count;
+  while (true) {
+    count = cta.scan.scan(group, row, boundary, k, policy.digits, buffer, operands.statistics);
+    if (count >= k || work.rescued || boundary.secondary >= boundary.primary) break;
+    work = {2, true, false};
+    boundary.primary = boundary.secondary;
+    boundary.limit = Boundary::kNoLimit;
+    cta.restart(group, row);
+  }
   if (count < k || !fits_registers(count, k, policy)) {
-    finish_generally<kView>(group, index, boundary, count, operands, policy, buffer);
+    finish_generally<kView>(group, index, boundary, count, work, operands, policy, buffer);
     return;
   }
   select_from_registers(group, {nullptr, count, k, row.length, row.start, out}, CandidatesOnChip{buffer.candidates},
                         boundary.primary, boundary.highest, boundary.limit, buffer.histogram, buffer.scratch, cta.best);
-  if (operands.statistics != nullptr && group.thread == 0) count_row(operands.statistics, row.length, count, RowWork{});
+  if (operands.statistics != nullptr && group.thread == 0) count_row(operands.statistics, row.length, count, work);
 }
 
 // The rows that a CTA takes in turn. The claims are used where there are more rows than CTAs.

@@ -91,7 +91,7 @@ HPCTOPK_HOST_DEVICE HashedView hashed_view(const SamplePolicy& policy, std::int3
   view.stratum = quads / chunks;
   const float expected = static_cast<float>(view.samples) * static_cast<float>(k) / static_cast<float>(length);
   view.rank = sample_rank(expected, policy.sigmas);
-  view.second_rank = sample_rank(expected, 2 * policy.sigmas);
+  view.second_rank = sample_rank(expected, 1.5F * policy.sigmas);
   return view;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "hpctopk/topk.h"
+#include "kernels/detail/view.h"
 #include "kernels/kernels.h"
 
 namespace hpctopk {
@@ -99,9 +100,12 @@ void expect_sound_gpu_plan(const Plan& plan, const Problem& p, const DeviceInfo&
     ASSERT_TRUE(plan.kernel == Kernel::kPersistent || shares_rows);
     ASSERT_GE(device.compute_capability, 90);
     ASSERT_GE(plan.candidate_capacity, p.k + kernels::kMinStagedRoom + beside);
-    ASSERT_EQ(plan.shared_bytes, plan.block == kernels::kRingBlock
-                                     ? kernels::ring_shared_bytes(plan.candidate_capacity, p.k)
-                                     : kernels::staged_shared_bytes(plan.candidate_capacity, plan.block));
+    if (plan.block == kernels::kRingBlock) {
+      const std::int32_t samples = detail::full_view(plan, kernels::kRingSelectThreads).hashed.samples;
+      ASSERT_EQ(plan.shared_bytes, kernels::ring_shared_bytes(samples, plan.candidate_capacity, p.k));
+    } else {
+      ASSERT_EQ(plan.shared_bytes, kernels::staged_shared_bytes(plan.candidate_capacity, plan.block));
+    }
   } else {
     ASSERT_GE(plan.candidate_capacity, p.k + kernels::kMinRound);
     ASSERT_LE(plan.candidate_capacity, p.k + kernels::kFullRound);

@@ -41,6 +41,7 @@ namespace {
 constexpr std::size_t kStackBytes = 128 << 10;
 constexpr std::size_t kGuardBytes = 256;
 constexpr std::size_t kMostSharedBytes = 232448;  // of an H200
+constexpr int kMostRounds = 1000000;              // of all threads: some thousands are usual
 
 void* scheduler_stack;
 const std::function<void()>* body;
@@ -114,7 +115,8 @@ void run_cluster(unsigned first, unsigned block, unsigned size, std::size_t shar
   const unsigned latency = one_of(2) ? 3 : one_of(8) ? 1000 : 50;  // of operations under way
   std::size_t left = threads.size();
   std::size_t slow = 0;  // a warp that falls behind
-  while (left > 0) {
+  for (int round = 0; left > 0; ++round) {
+    if (round == kMostRounds) fail("%zu of %zu threads have not ended after %d rounds", left, threads.size(), round);
     bool ran = false;
     if (one_of(8)) {
       std::shuffle(warps.begin(), warps.end(), rng);
