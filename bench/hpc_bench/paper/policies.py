@@ -435,13 +435,13 @@ STRIDE_EXPERIMENT = Experiment(
 # ----------------------------------------------------------------------------------------------------------------------
 # Rescue
 
-DEFAULT = "hpc default: 1 in 32, at most 16384, 5 and 10 sigmas"
+DEFAULT = "hpc default: 1 in 32, at most 16384, 5 and 7.5 sigmas"
 RESCUED_VIEWS: tuple[tuple[View, Ranks], ...] = (
     (View(f"{STRIDED}, 1 in 64", 64), margins(RHO, RESCUE)),
     (View(f"{STRIDED}, 1 in 128", 128), margins(RHO, RESCUE)),
     (View(f"{STRIDED}, 1 in 256", 256), margins(RHO, RESCUE)),
     (View(hashed_name(CHUNKS[0]) + ", 1 in 128", 128, CHUNKS[0]), margins(RHO, RESCUE)),
-    (View(DEFAULT, 32, CHUNKS[0], 16_384), sigmas(5, 10)),
+    (View(DEFAULT, 32, CHUNKS[0], 16_384), sigmas(5, 7.5)),
 )
 
 
