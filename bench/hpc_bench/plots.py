@@ -41,6 +41,7 @@ STYLE: dict[Any, Any] = {
 ON_RECORD = "best on record"  # of the peers that --baseline named
 LARGEST_RATIO = 4.0  # where the colours of a speed end
 PANELS_IN_ROW = 3
+LEAST_WIDTH = 7.0  # inches, room for a title
 
 
 def draw(report: Report, folder: Path, formats: Sequence[str]) -> list[Path]:
@@ -98,7 +99,7 @@ def _source(report: Report) -> str:
 def _grid_of_axes(report: Report, title: str, panels: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
     columns = min(PANELS_IN_ROW, panels)
     rows = -(-panels // columns)
-    figure = Figure(figsize=(width * columns, height * rows + 0.6), layout="constrained")
+    figure = Figure(figsize=(max(LEAST_WIDTH, width * columns), height * rows + 0.6), layout="constrained")
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=12)
     figure.supxlabel(_source(report), x=0.01, ha="left", fontsize=7, color=GREY)
     axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
