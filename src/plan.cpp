@@ -271,7 +271,7 @@ Proposal kv_split(const Request& request) {
     const cost::TurnCost turn = proposal.stages != 0 ? cost::kSplitPart : cost::kSplitLoads;
     set_cost(cost::launch_cost(device, turn, problem.num_rows * parts, static_cast<double>(problem.num_columns) / parts,
                                device.num_sms),
-             &proposal, "part(s)");
+             &proposal, "part(s) a CTA in turn");
     proposal.cost_us += static_cast<double>(merges) * (cost::kSplitMergeUs + parts * cost::kUsPerPart);
     return proposal;
   });
