@@ -147,7 +147,7 @@ def measure(
     baseline: Path | None,
     revision: str | None,
 ) -> int:
-    """Measure the cells of GRIDs and write FILE.json, anew after each cell; cliffs also writes FILE.md."""
+    """Measure the cells of GRIDs and write FILE.json, anew after each cell, and FILE.md, the same as tables."""
     require_writable("--out", out, (".json",))
     if candidates and (policies, kernels, ctas_per_row) != ((), ("auto",), 0):
         raise FileError("--candidates: must be without --policy, --kernel and --ctas-per-row, which it goes through")
@@ -224,10 +224,9 @@ def _conclude(measured: report.Report, out: Path, lost: str) -> int:
     console.print("Means are geometric. x hpc: the time / that of hpc, where both are right.")
     console.print(f"read ceiling {measured.ceiling['gbps']:.0f} GB/s", highlight=False)
     console.print(f"wrote {out}", highlight=False, soft_wrap=True)
-    if any(result.grid == "cliffs" for result in measured.results):
-        page = out.with_suffix(".md")
-        page.write_text(summary.cliffs_markdown(measured), encoding="utf-8")
-        console.print(f"wrote {page}", highlight=False, soft_wrap=True)
+    page = out.with_suffix(".md")
+    page.write_text(summary.markdown(measured), encoding="utf-8")
+    console.print(f"wrote {page}", highlight=False, soft_wrap=True)
     failures = summary.failures(measured)
     if lost:
         failures.append(f"the device was lost, the run ends early: {lost}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report as tables: for the terminal, and the cliffs as Markdown.
+"""A report as tables: for the terminal, and as a Markdown page.
 
 Means are geometric. "x hpc" is a contestant's time / that of ours with the default policy, where both are right.
 """
@@ -7,6 +7,7 @@ Means are geometric. "x hpc" is a contestant's time / that of ours with the defa
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from rich.table import Table
 
@@ -142,16 +143,16 @@ def _cliff_cell(timing: Timing | None, cost: float | None) -> str:
     return f"{timing.us:.1f}" + (f" ({cost:.2f}{'!' if cost > CLIFF_LIMIT else ''})" if cost is not None else "")
 
 
-def cliffs_markdown(report: Report) -> str:
-    """The cliffs as a Markdown page that says where its figures come from."""
+def markdown(report: Report) -> str:
+    """The report as a Markdown page that says where its figures come from: each cell's time beside its limit, and the
+    value families beside normal rows."""
     where = report.provenance
     revision = f"{where['revision'] or 'unknown revision'}{' with changes' if where['dirty'] else ''}"
+    grids = list(dict.fromkeys(result.grid for result in report.results))
     lines = [
-        "# Time on each value family",
+        f"# {' and '.join(grids) or 'nothing'}: time of a launch",
         "",
-        f"Microseconds of a launch, and in brackets times that of normal rows of the shape; {CLIFF_LIMIT} is the most"
-        " that is accepted, and more is marked `!`. Every result was checked in full on the device, and one that is not"
-        " exact says so.",
+        "Microseconds. Every result was checked in full on the device, and one that is not exact says so.",
         "",
         f"- {where['device']}, driver {where['driver']}, CUDA {where['cuda_runtime']}, torch {where['torch']}",
         f"- source {revision}, {where['date']}",
@@ -160,14 +161,77 @@ def cliffs_markdown(report: Report) -> str:
     ]
     if not report.complete:
         lines.append("- the run did not come to its end: cells are missing")
-    for (grid, _, k), results in report.groups():
-        if grid != "cliffs":
-            continue
-        shapes = list(dict.fromkeys((r.rows, r.columns) for r in results))
-        for name in report.contestants():
-            rows = list(_cliff_rows(results, name, shapes))
-            lines += ["", f"## {name}, K = {k}", ""]
-            lines.append("| | " + " | ".join(f"{m} x {n}" for m, n in shapes) + " |")
-            lines.append("|---|" + "---:|" * len(shapes))
-            lines += ["| " + " | ".join(row) + " |" for row in rows]
+    for (grid, workload, k), results in report.groups():
+        if grid == "cliffs":
+            lines += _cliff_section(report, results, k)
+        else:
+            lines += ["", f"## {grid}, {workload}, K = {k}", "", *_grid_section(report, results)]
     return "\n".join(lines) + "\n"
+
+
+def _rows(header: list[str], rows: list[list[str]]) -> list[str]:
+    """A Markdown table, its first column to the left."""
+    return [f"| {' | '.join(row)} |" for row in (header, ["---", *["---:"] * (len(header) - 1)], *rows)]
+
+
+def _cliff_section(report: Report, results: list[Result], k: int) -> list[str]:
+    lines = [
+        "",
+        f"## Value families, K = {k}",
+        "",
+        f"In brackets times that of normal rows of the shape; {CLIFF_LIMIT} is the most that is accepted, and more is"
+        " marked `!`.",
+    ]
+    shapes = list(dict.fromkeys((r.rows, r.columns) for r in results))
+    for name in report.contestants():
+        header = [name, *(f"{m} x {n}" for m, n in shapes)]
+        lines += ["", *_rows(header, list(_cliff_rows(results, name, shapes)))]
+    return lines
+
+
+def _grid_section(report: Report, results: list[Result]) -> list[str]:
+    """Reach is the limit, what the read ceiling takes for the valid scores, / the time of `hpc` or, without it, of the
+    first who took part. Calls of a trace are added up."""
+    names = [name for name in report.contestants() if any(r.timing(name) for r in results)]
+    if not names:
+        return ["Nothing was measured."]
+    baseline = any(r.baseline for r in results)
+    header = ["M x N" if not results[0].tokens else "tokens", "limit", *names, "reach", "kernel"]
+    rows = []
+    for cells in _calls(results):
+        first, limit = cells[0], sum(r.limit_us for r in cells)
+        times = [[r.right_us(name) for r in cells] for name in names]
+        whole = [sum(us for us in each if us) if all(each) else None for each in times]
+        plan = (first.timing(names[0]) or Timing("")).plan
+        row = [
+            f"{first.tokens:,}" if first.tokens else f"{first.rows} x {first.columns}",
+            f"{limit:.1f}",
+            *(f"{us:.1f}" if us else _state(first.timing(name)) for us, name in zip(whole, names, strict=True)),
+            f"{limit / whole[0]:.3f}" if whole[0] else "-",
+            _kernel(plan) if plan and not first.tokens else "-",
+        ]
+        if baseline:
+            record, own = first.baseline, whole[0]
+            row += [f"{record['peer']} {record['us']:.1f}" if record else "-"]
+            row += [f"{record['us'] / own:.2f}" if record and own else "-"]
+        rows.append(row)
+    return _rows(header + (["best on record", "times as long"] if baseline else []), rows)
+
+
+def _calls(results: list[Result]) -> list[list[Result]]:
+    """Cells that are one row of a table: the calls of a trace, or each for itself."""
+    if not results[0].tokens:
+        return [[r] for r in results]
+    return [[r for r in results if r.tokens == tokens] for tokens in sorted({r.tokens for r in results})]
+
+
+def _kernel(plan: dict[str, Any]) -> str:
+    parts = plan.get("ctas_per_row", 1)
+    return f"{plan['kernel']}, {parts} a row" if parts > 1 else str(plan["kernel"])
+
+
+def _state(timing: Timing | None) -> str:
+    """Why there is no time."""
+    if timing is None:
+        return "-"
+    return timing.status if timing.status != "ok" else str(timing.verdict)

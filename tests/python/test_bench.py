@@ -29,6 +29,7 @@ from hpc import cli
 from hpc._files import FileError
 
 ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "bench/results"
 REPORT = Path(__file__).parent / "data" / "bench_report.json"
 HAS_GPU = torch.cuda.is_available()
 
@@ -422,17 +423,25 @@ def test_tables(made_up):
     assert re.search(r"hpc +│ 430,000 │ 2 of 2 │", text)
 
 
-def test_cliffs_as_markdown(made_up):
-    page = summary.cliffs_markdown(made_up)
+def test_as_markdown(made_up):
+    page = summary.markdown(made_up)
     assert "made-up figures, driver 0, CUDA 13.0, torch 2.11.0" in page
     assert f"source {'0' * 40}" in page
-    assert "| | 512 x 131072 | 1 x 1048576 |" in page
+    assert "| hpc | 512 x 131072 | 1 x 1048576 |" in page
     assert "| one_bin | 86.2 (1.30) | 3.9 (1.30) |" in page
     assert "(5.00!)" in page
     assert "165.7 wrong" in page
     assert "cells are missing" not in page
     made_up.complete = False
-    assert "cells are missing" in summary.cliffs_markdown(made_up)
+    assert "cells are missing" in summary.markdown(made_up)
+
+
+@pytest.mark.parametrize("committed", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_committed_pages_say_what_was_measured(committed):
+    measured = report.load("FILE", committed)
+    assert measured.complete
+    assert not summary.failures(measured)
+    assert committed.with_suffix(".md").read_text(encoding="utf-8") == summary.markdown(measured)
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
@@ -613,7 +622,7 @@ def test_a_whole_run(command, tmp_path, without_gpu):
     assert measured.peers["torch.topk"] == torch.__version__
     assert measured.contestants() == ["hpc", "hpc paper", "torch.topk"] + (["sglang"] if "sglang" in out else [])
     assert [r.baseline for r in measured.results[-2:]] == [{"peer": "some", "us": 7.5}, None]
-    assert (tmp_path / "a.md").read_text() == summary.cliffs_markdown(measured)
+    assert (tmp_path / "a.md").read_text() == summary.markdown(measured)
     assert "wrote a.json" in out
     assert "wrote a.md" in out
     assert "best on record" in out
