@@ -143,7 +143,7 @@ struct SamplePolicy {
   std::int32_t chunk = 16;           // hashed view: consecutive samples, a power of two from 4 to 256
   float rank_margin = 1.5F;          // strided view: rho, the primary boundary's rank / k
   float rescue_margin = 1.75F;       // strided view: the secondary boundary's rank / k
-  float sigmas = 5.0F;               // hashed view: the primary boundary's margin; the secondary's is half as much again
+  float sigmas = 5.0F;  // hashed view: the primary boundary's margin; the secondary's is half as much again
 };
 
 // How Phase 3 splits the ordered key into digits (section 4.4).

@@ -43,6 +43,10 @@ class NumpyArrays:
     max_columns = 1 << 20
     far_rows = False
     """Whether rows may lie so far apart that offsets pass 2**31 elements."""
+    OutOfMemory: type[BaseException] = MemoryError
+
+    def release(self) -> None:
+        """Give memory back that is kept for later."""
 
     def seed(self, seed: int) -> None:
         """Restart the random numbers."""
@@ -127,11 +131,15 @@ class TorchArrays(NumpyArrays):
         self.xp = torch
         self.device = device
         self._generator = torch.Generator(device)
+        self.OutOfMemory = torch.OutOfMemoryError
         if device != "cpu":
             self.max_scores = 1 << 26
             self.max_rows = 1 << 16
             self.max_columns = 1 << 22
             self.far_rows = torch.cuda.get_device_properties(device).total_memory >= 64 << 30
+
+    def release(self) -> None:
+        self.xp.cuda.empty_cache()
 
     def seed(self, seed: int) -> None:
         self._generator.manual_seed(seed)

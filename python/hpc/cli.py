@@ -354,6 +354,8 @@ def _fuzz_summary(report: fuzz.Report) -> Table:
     table.add_row("cases", f"{report.cases:,}")
     table.add_row("rows", f"{report.rows:,}")
     table.add_row("rows/s", f"{report.rows / report.seconds:,.0f}")
+    if report.skipped:
+        table.add_row("no memory for", f"{report.skipped:,} cases")
     table.add_row("failures", f"{len(report.failures):,}")
     table.add_section()
     for kernel, (cases, rows) in sorted(report.kernels.items()):

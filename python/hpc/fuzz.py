@@ -272,6 +272,8 @@ class Report:
     """Rows that were selected and compared."""
     kernels: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Cases and rows of each kernel."""
+    skipped: int = 0
+    """Cases that there was no memory for, beside whatever else has some. Their rows do not count."""
     failures: list[str] = field(default_factory=list)
     """A line each, which ends with the command that runs the case again."""
 
@@ -289,6 +291,8 @@ def _run_case(arrays: NumpyArrays, case: Case, rng: Generator, report: Report) -
                 arrays.call(buffers.call())
             else:
                 repeat()
+        except arrays.OutOfMemory:  # never the call's fault: it allocates nothing
+            raise
         except (TypeError, ValueError, RuntimeError) as error:
             failure = f"raises {type(error).__name__}: {' '.join(str(error).split())}"
             usable = not isinstance(error, RuntimeError)  # what CUDA says once, it says again
@@ -332,7 +336,12 @@ def run(
         rng = np.random.default_rng([seed, number])
         drawn = _draw_case(arrays, rng)
         before(number, drawn)
-        failure, usable = _run_case(arrays, drawn, rng, report)
+        try:
+            failure, usable = _run_case(arrays, drawn, rng, report)
+        except arrays.OutOfMemory:
+            failure, usable = "", True
+            report.skipped += 1
+            arrays.release()
         report.seconds = time.perf_counter() - begin
         if failure:
             device = "" if arrays.device == "cpu" else f" --device {arrays.device}"

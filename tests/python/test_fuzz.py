@@ -50,6 +50,22 @@ def test_tensors_on_the_cpu():
     assert report.rows > 0
 
 
+def test_a_case_without_memory_is_no_failure(command, monkeypatch):
+    whole = fuzz.NumpyArrays.empty
+
+    def empty(self, size, dtype):
+        if size > 1 << 18:
+            raise MemoryError
+        return whole(self, size, dtype)
+
+    monkeypatch.setattr(fuzz.NumpyArrays, "empty", empty)
+    code, out, err = command("--seconds", 2, "--seed", SEED)
+    assert code == 0, err
+    assert count(out, "no memory for") > 0
+    assert count(out, "failures") == 0
+    assert count(out, "cases") > 0
+
+
 def test_ten_thousand_rows_on_cuda(command):
     require_device("cuda")
     code, out, err = command("--rows", 10000, "--seed", SEED, "--device", "cuda")

@@ -245,7 +245,7 @@ def test_the_default_view_is_the_default_policy_s():
     sample = hpc.plan(1, 131_072, 2048, device="h200").policy.sample
     assert sample.chunk == policies.CHUNKS[0] == observations.CHUNK
     assert (
-        f"hpc default: 1 in {sample.stride}, at most 16384, {sample.sigmas:g} and {2 * sample.sigmas:g} sigmas"
+        f"hpc default: 1 in {sample.stride}, at most 16384, {sample.sigmas:g} and {1.5 * sample.sigmas:g} sigmas"
     ) == policies.DEFAULT
 
 
