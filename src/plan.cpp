@@ -80,7 +80,7 @@ std::int32_t candidate_capacity(const Request& request, std::int32_t ctas_per_sm
 
 void set_cost(const cost::LaunchCost& cost, Proposal* proposal, const char* what) {
   proposal->cost_us = cost.total_us;
-  set_note(proposal, "%lld %s, %.1f us each", static_cast<long long>(cost.turns), what, cost.turn_us);
+  set_note(proposal, "%lld %s a CTA in turn, %.1f us each", static_cast<long long>(cost.turns), what, cost.turn_us);
 }
 
 // One CTA a row at a time on vector loads, `ctas_per_sm` on each SM.
@@ -103,7 +103,7 @@ Proposal one_cta_a_row(const Request& request, View view, std::int32_t block, st
   proposal.shared_bytes = kernels::shared_bytes(proposal.candidate_capacity);
   set_cost(cost::launch_cost(request.device, turn, problem.num_rows, static_cast<double>(problem.num_columns),
                              std::int64_t{request.device.num_sms} * ctas_per_sm),
-           &proposal, "row(s) a CTA in turn");
+           &proposal, "row(s)");
   return proposal;
 }
 
@@ -165,7 +165,7 @@ Proposal persistent_staged(const Request& request) {
   proposal.grid = static_cast<std::int32_t>(std::min<std::int64_t>(problem.num_rows, device.num_sms));
   if (problem.num_rows > proposal.grid) proposal.workspace_bytes = kernels::kClaimsBytes;
   set_cost(cost::launch_cost(device, turn, problem.num_rows, static_cast<double>(problem.num_columns), device.num_sms),
-           &proposal, "row(s) a CTA in turn");
+           &proposal, "row(s)");
   proposal.cost_us += fill_us;
   return proposal;
 }
@@ -242,7 +242,7 @@ Proposal cluster(const Request& request) {
     const cost::LaunchCost cost = cost::launch_cost(
         device, proposal.stages != 0 ? cost::kClusterPart : cost::kClusterLoads, request.problem.num_rows,
         static_cast<double>(request.problem.num_columns) / parts, resident, parts, parts * cost::kUsPerMember);
-    set_cost(cost, &proposal, proposal.stages != 0 ? "wave(s) of clusters" : "row(s) a cluster in turn");
+    set_cost(cost, &proposal, "part(s)");
     proposal.cost_us += static_cast<double>(std::max<std::int64_t>(cost.turns - 1, 0)) * cost::kUsPerClusterTurn;
     return proposal;
   });
@@ -271,7 +271,7 @@ Proposal kv_split(const Request& request) {
     const cost::TurnCost turn = proposal.stages != 0 ? cost::kSplitPart : cost::kSplitLoads;
     set_cost(cost::launch_cost(device, turn, problem.num_rows * parts, static_cast<double>(problem.num_columns) / parts,
                                device.num_sms),
-             &proposal, "part(s) a CTA in turn");
+             &proposal, "part(s)");
     proposal.cost_us += static_cast<double>(merges) * (cost::kSplitMergeUs + parts * cost::kUsPerPart);
     return proposal;
   });

@@ -116,9 +116,9 @@ class RingSelection {
       }
     } else {
       std::int32_t* const out = operands_.out + done.index * operands_.out_row_stride;
-      select_by_bins(group, {nullptr, count, k, done.row.length, done.row.start, out},
-                     CandidatesOnChip{buffer.candidates}, task.boundary.primary, task.boundary.highest,
-                     task.boundary.limit, buffer.histogram, buffer.scratch, ring.best_stage());
+      select_from_registers(group, {nullptr, count, k, done.row.length, done.row.start, out},
+                            CandidatesOnChip{buffer.candidates}, task.boundary.primary, task.boundary.highest,
+                            task.boundary.limit, buffer.histogram, buffer.scratch, ring.best_stage());
       if (operands_.statistics != nullptr && this->group().thread == 0) {
         count_row(operands_.statistics, done.row.length, count,
                   RowWork{1 + done.had_few + done.had_many, done.had_few, false});
