@@ -4,8 +4,10 @@
 import json
 import math
 import shutil
+import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -35,7 +37,7 @@ CPU = torch.device("cpu")
 
 
 def setup_of(source, k, quick=True):
-    return experiment.Setup(CPU, (source,), k, 0, quick)
+    return experiment.Setup(CPU, (source,), k, 0, quick, one_call=quick)
 
 
 def ignore(share):
@@ -280,45 +282,119 @@ def test_the_producer_makes_the_scores_of_an_indexer(monkeypatch, fp8):
 
 
 NCU = """==PROF== Connected to process 1
-hpc-traffic {"kernel": "kv_split", "valid_bytes": 1000, "scores_read": 252}
-==PROF== Disconnected
+==PROF== Profiling "scan" - 0: 0%....50%....100% - 1 pass
+==PROF== Disconnected from process 1
 "ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"
-"0","1","scan","dram__bytes_read.sum","byte","1,010"
-"1","1","merge","dram__bytes_read.sum","byte","15"
+"0","1","add<float>(int)","dram__bytes_read.sum","byte","999"
+"1","1","scan","dram__bytes_read.sum","byte","1,010"
+"2","1","merge","dram__bytes_read.sum","byte","15"
+"3","1","add<float>(int)","dram__bytes_read.sum","byte","999"
+"4","1","scan","dram__bytes_read.sum","byte","2080"
+==WARNING== Profiled on a machine without names
 """
 
 
-def test_ncu_output():
-    assert traffic.parse(NCU) == {
-        "kernel": "kv_split",
-        "valid_bytes": 1000,
-        "scores_read": 252,
-        "kernels": 2,
-        "dram_bytes": 1025,
-        "r_eq": 1.025,
-        "r_eq_scores": 1.008,
-    }
-    for output in ("", NCU.partition('"ID"')[0], NCU.replace("dram__bytes_read.sum", "other")):
-        with pytest.raises(ValueError, match="ncu gave no"):
-            traffic.parse(output)
+def said(policy, rows, columns, valid_bytes):
+    own = {"policy": policy, "rows": rows, "columns": columns, "kernel": "persistent"}
+    return {**own, "valid_bytes": valid_bytes, "statistics": {"scores_read": 252}}
 
 
-@pytest.mark.parametrize("text", [NCU, ""])
-def test_traffic_by_a_stand_in_for_ncu(tmp_path, monkeypatch, text):
-    ncu = tmp_path / "ncu"
-    ncu.write_text(f"#!/bin/sh\ncat <<'END'\n{text}END\necho 'no permission' >&2\n")
-    ncu.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    steps = EXPERIMENTS["traffic"].steps(setup_of(paper_scores.Source("indexer"), 2048))
-    assert len(steps) == 4
+def test_a_report_of_ncu():
+    """Kernels belong to the selection whose mark came before them; what did not run has no mark."""
+    too_large = {"policy": "default", "rows": 9, "columns": 9, "status": "unsupported", "note": "does not fit"}
+    first, none, second = traffic.read_report(
+        [said("default", 1, 2, 1000), too_large, said("paper", 3, 4, 2000), said("paper", 5, 6, 1)], NCU
+    )
+    assert none == {**too_large, "verdict": None, "right": False}
+    assert {**first, **said("default", 1, 2, 1000)} == first
+    assert (first["kernels"], first["dram_bytes"], first["r_eq"], first["r_eq_scores"]) == (2, 1025, 1.025, 1.008)
+    assert (second["kernels"], second["dram_bytes"], second["r_eq"]) == (1, 2080, 1.04)
+    for report in ("", NCU.partition('"ID"')[0], NCU.replace("dram__bytes_read.sum", "other")):
+        assert traffic.read_report([said("default", 1, 2, 1000)], report) == []
+
+
+@pytest.fixture
+def ncu(tmp_path, monkeypatch):
+    """Puts a stand-in for ncu on PATH: it says what a profiled process would of some selections, and reports."""
+
+    def install(selections, report, error=""):
+        lines = "\n".join(traffic.SAID + json.dumps(own) for own in selections)
+        script = tmp_path / "bin/ncu"
+        script.parent.mkdir(exist_ok=True)
+        script.write_text(
+            f"#!{sys.executable}\nimport sys\n"
+            f"log = sys.argv[sys.argv.index('--log-file') + 1]\n"
+            f"open(log, 'w').write({report!r})\nprint({lines!r})\nprint({error!r}, file=sys.stderr)\n"
+        )
+        script.chmod(0o755)
+        monkeypatch.setenv("PATH", str(script.parent), prepend=":")
+
+    return install
+
+
+def traffic_of(source):
     outcome = experiment.Outcome("traffic", {"revision": None, "dirty": None, "device": "x", "date": ""}, {})
-    outcome.records = [record for step in steps for record in step.run(ignore)]
-    assert [r["policy"] for r in outcome.records] == ["default", "paper"] * 2
-    assert bool(gpu.failures(outcome)) == (not text)
-    table = EXPERIMENTS["traffic"].table(outcome)
-    assert ("1.025..1.025" in str(table.rows)) == bool(text)
-    if not text:
-        assert outcome.records[0]["note"] == "ncu gave no figures: no permission"
+    (step,) = EXPERIMENTS["traffic"].steps(setup_of(source, 2048))
+    outcome.records = step.run(ignore)
+    return outcome
+
+
+def test_traffic_by_a_stand_in_for_ncu(ncu):
+    (m, n), _ = traffic.QUICK_SHAPES
+    ncu([said("default", m, n, 1000), said("paper", m, n, 2000)], NCU, "out of breath")
+    outcome = traffic_of(paper_scores.Source("indexer"))
+    assert [(r["policy"], r["rows"], r["columns"]) for r in outcome.records] == [
+        (policy, *shape) for shape in traffic.QUICK_SHAPES for policy in traffic.POLICIES
+    ]
+    assert [r.get("r_eq") for r in outcome.records] == [1.025, 1.04, None, None]
+    why = "at traffic, indexer 512 x 1048576: failed ncu gave no figures: out of breath"
+    assert gpu.failures(outcome) == [f"hpc {why}", f"hpc paper {why}"]
+    rows = dict((label, values) for label, _, *values in EXPERIMENTS["traffic"].table(outcome).rows)
+    assert rows["default policy: bytes read / row bytes, ncu"] == ["1.025..1.025"]
+    assert rows["default policy: shapes with at most 1.03 by ncu"] == ["1 of 1"]
+    assert rows["paper policy: bytes read / row bytes, ncu"] == ["1.040..1.040"]
+
+
+def test_traffic_where_ncu_may_not_count(ncu):
+    ncu([], "==ERROR== ERR_NVGPUCTRPERM: no permission\n", "other text")
+    outcome = traffic_of(paper_scores.Source("indexer"))
+    why = "failed ncu gave no figures: ==ERROR== ERR_NVGPUCTRPERM: no permission"
+    assert gpu.failures(outcome)[0] == f"hpc at traffic, indexer 512 x 131072 and 1 more: {why}"
+
+
+def test_a_saved_matrix_is_what_ncu_sees(ncu, saved):
+    ncu([said("default", 6, 3000, 1000)], NCU)
+    outcome = traffic_of(paper_scores.open_source(*saved[:2]))
+    assert [(r["rows"], r["columns"], r.get("r_eq")) for r in outcome.records] == [(6, 3000, 1.025), (6, 3000, None)]
+
+
+def test_what_ncu_runs(capsys, monkeypatch, saved):
+    """On the CPU, with a stand-in for the library and for torch's device."""
+    counted = dict.fromkeys(contestants.STATISTICS, 7)
+    seen = []
+
+    def ours(native, policy, kernel, ctas_per_row):
+        def prepare(calls):
+            seen.append((policy, calls[0].scores.shape, calls[0].lengths.tolist()))
+            if policy == "paper":
+                raise torch.OutOfMemoryError
+            return contestants.Prepared([lambda: None], {"kernel": "persistent"}, lambda: counted)
+
+        return contestants.Contestant("hpc", True, prepare)
+
+    monkeypatch.setattr(traffic, "ours", ours)
+    monkeypatch.setattr(traffic, "import_module", lambda name: None)
+    monkeypatch.setattr(torch, "device", lambda *_: CPU)
+    for owner, name in ((torch.cuda, "synchronize"), (torch.cuda, "current_device"), (torch.cuda, "empty_cache")):
+        monkeypatch.setattr(owner, name, lambda: 0)
+    monkeypatch.setattr(torch.cuda, "profiler", SimpleNamespace(start=lambda: None, stop=lambda: None))
+    files = [str(path) for path in saved[:2]]
+    traffic.profiled({"source": "scores.npy", "files": files, "shapes": [[6, 3000]], "k": 64, "seed": 0})
+    first, second = (json.loads(line.removeprefix(traffic.SAID)) for line in capsys.readouterr().out.splitlines())
+    assert first["statistics"] == counted
+    assert first["valid_bytes"] == 4 * (4 * 3000 + 2 * 40)
+    assert (second["policy"], second["status"]) == ("paper", "unsupported")
+    assert seen[0] == ("default", (6, 3000), [3000] * 4 + [40] * 2)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -449,7 +525,6 @@ def made_up_gpu(monkeypatch):
     monkeypatch.setattr(gpu, "ours", ours)
     monkeypatch.setattr(run, "MOST_LAUNCHES", 2)
     monkeypatch.setattr(grids, "trace", small_trace)
-    monkeypatch.setattr(latency, "trace", small_trace)
     monkeypatch.setattr(paper_scores, "trace", small_trace)
     grids._trace.cache_clear()
     monkeypatch.setattr(paper_scores, "TRACE_TOKENS", (600, 700))
@@ -504,6 +579,7 @@ def test_quick_takes_a_call_for_each_step(paper, made_up_gpu, tmp_path):
     for tokens in (600, 700):
         calls = outcome.select(tokens=tokens, contestant="hpc")
         assert [r["columns"] for r in calls] == [500, tokens]
+        assert calls[0]["call"] == 1  # in the middle of three: 120 rows of 700 scores fit, or 168 of 500
         assert sum(r["weight"] * r["rows"] for r in calls) == pytest.approx(tokens)
 
 
@@ -517,6 +593,28 @@ def test_a_saved_matrix_on_a_gpu(paper, made_up_gpu, saved, tmp_path):
     assert paper("chain", *arguments)[2] == ("hpc: error: NAME = chain: makes its own scores and takes no --scores\n")
 
 
+def test_all_on_a_gpu_names_what_is_not_installed(paper, made_up_gpu, monkeypatch, tmp_path):
+    """One command runs all; a peer or a tool that is not there is named, and the rest goes on."""
+    monkeypatch.setattr(latency, "QUICK_SHAPES", ((2, 1024),))
+    monkeypatch.setattr(latency, "QUICK_ROWS", (2,))
+    monkeypatch.setattr(latency, "QUICK_COLUMNS", (512,))
+    monkeypatch.setattr(policies, "QUICK_ROWS", 2)
+    monkeypatch.setattr(observations, "QUICK_ROWS", 2)
+    monkeypatch.setattr(chain, "QUICK_ROWS", 8)
+    monkeypatch.setattr(traffic.shutil, "which", lambda name: None)
+    code, _, err = paper("all", "--quick", "--device", "cuda", "--k", 64, "--peers", "torch.topk,sglang")
+    assert code == 0, err[-2000:]
+    assert "traffic: left out, needs ncu, of NVIDIA Nsight Compute, on PATH" in err
+    assert f"peer torch.topk: {torch.__version__}" in err
+    assert "peer sglang: not installed: " in err
+    assert "s left" in err.partition("[2/")[0]
+    left = set(EXPERIMENTS) - {"traffic"}
+    assert {path.name for path in (tmp_path / "paper").iterdir()} == {
+        f"{name}.{suffix}" for name in left for suffix in ("json", "png")
+    }
+    assert paper("traffic", "--device", "cuda")[2].startswith("hpc: error: NAME = traffic: needs ncu")
+
+
 def test_an_inexact_result_fails_the_run(paper, made_up_gpu, monkeypatch):
     def wrong(native, policy, kernel, ctas_per_row, *, name=None, changes=None):
         def prepare(calls):
@@ -527,7 +625,7 @@ def test_an_inexact_result_fails_the_run(paper, made_up_gpu, monkeypatch):
     monkeypatch.setattr(gpu, "ours", wrong)
     code, _, err = paper("operator", "--device", "cuda", "--k", 64, "--workload", "normal", "--peers", "none")
     assert code == 1
-    assert "hpc: error: hpc paper at operator, normal 2 x 1024: wrong" in err
+    assert "hpc: error: hpc paper at operator, normal 2 x 1024 and 1 more: wrong" in err
 
 
 def test_a_lost_device_ends_the_run(paper, made_up_gpu, monkeypatch, tmp_path):

@@ -65,7 +65,7 @@ class Tools:
     options_metavar="",
     subcommand_metavar="NAME... [OPTIONS] | draw [OPTIONS]",
     epilog="Exit code: 0; 1 where a result of ours is not exact or failed; 2 where an argument breaks a rule, or a "
-    "NAME needs a GPU and there is none.",
+    "NAME needs a GPU or ncu and there is none.",
 )
 def paper() -> None:
     """Reproduce the paper's evaluation; docs/evaluation.md says what each experiment shows.
@@ -82,8 +82,8 @@ def paper() -> None:
       crossover  sampled against direct exact over M and N
       tolerance  observation 1: boundary error          (on the CPU too)
       views      observation 2: rank of a view          (on the CPU too)
-      traffic    R_eq by the hardware's counters; needs ncu, not part of all
-      all        what the device can run, all but traffic
+      traffic    R_eq by the hardware's counters; needs ncu
+      all        what can be run here
 
     \b
     Examples:
@@ -104,6 +104,11 @@ def paper() -> None:
     help="Folder of NAME.json and NAME.png.",
 )
 @click.option("--quick", is_flag=True, help="Few rows and shapes: all of it in minutes.")
+@click.option(
+    "--one-call",
+    is_flag=True,
+    help="Time the middle call of a scheduler step in place of all of them, as --quick does.",
+)
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="Default: cuda where there is a GPU.")
 @click.option(
     "--workload",
@@ -133,6 +138,7 @@ def run(
     names: tuple[str, ...],
     out: Path,
     quick: bool,
+    one_call: bool,
     device: str | None,
     workloads: tuple[str, ...],
     scores: Path | None,
@@ -166,17 +172,18 @@ def run(
 
     console = Console(stderr=True)
     origin = provenance.software(revision, provenance.command_line())
-    setup, found = _setup(tools, where, sources, k, seed, quick, rounds, wanted_peers)
+    setup, found = _setup(tools, where, sources, k, seed, quick, one_call, rounds, wanted_peers)
     settings = {
         "k": k,
         "seed": seed,
         "quick": quick,
+        "one_call": setup.one_call,
         "sources": [source.name for source in sources],
         "rounds": setup.gpu.rounds if setup.gpu else None,
         **found.pop("settings"),
     }
-    for line in skipped:
-        console.print(line, highlight=False, soft_wrap=True)
+    for line in skipped + [f"peer {name}: {version}" for name, version in settings.get("peers", {}).items()]:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     failed: list[str] = []
     planned = [(experiment, experiment.steps(setup)) for experiment in chosen]
     out.mkdir(exist_ok=True)
@@ -219,13 +226,14 @@ def _chosen(
     chosen: list[Experiment] = []
     skipped = []
     for name, experiment in experiments.items():
-        if name not in names and not ("all" in names and experiment.in_all):
+        if name not in names and "all" not in names:
             continue
-        reason = ""
         if device == "cpu" and not experiment.on_cpu:
             reason = "needs an NVIDIA GPU"
         elif saved and not experiment.replays:
             reason = "makes its own scores and takes no --scores"
+        else:
+            reason = experiment.missing()
         if not reason:
             chosen.append(experiment)
         elif name in names:
@@ -242,6 +250,7 @@ def _setup(
     k: int,
     seed: int,
     quick: bool,
+    one_call: bool,
     rounds: int | None,
     wanted_peers: list[Peer],
 ) -> tuple[Setup, dict[str, Any]]:
@@ -250,8 +259,9 @@ def _setup(
 
     from .experiment import Setup
 
+    one_call |= quick
     if where == "cpu":
-        return Setup(torch.device("cpu"), sources, k, seed, quick), {**provenance.cpu(), "settings": {}}
+        return Setup(torch.device("cpu"), sources, k, seed, quick, one_call), {**provenance.cpu(), "settings": {}}
     native, device = tools.require_gpu()
     from ..timer import Timer
     from .gpu import Gpu
@@ -261,7 +271,7 @@ def _setup(
     ceiling = timer.read_ceiling()
     gpu = Gpu(native, timer, ceiling["gbps"], tuple(installed), rounds or (QUICK_ROUNDS if quick else ROUNDS))
     found = {**provenance.device(native, device.index), "settings": {"ceiling": ceiling, "peers": listed}}
-    return Setup(device, sources, k, seed, quick, gpu), found
+    return Setup(device, sources, k, seed, quick, one_call, gpu), found
 
 
 @contextmanager
@@ -289,9 +299,12 @@ def _progress(console: Console, steps: list[Step]) -> Iterator[Callable[[Step], 
             number += 1
             if not console.is_terminal:
                 passed = time.monotonic() - started
-                left = f", about {passed * (total - before) / before:.0f} s left" if before else ""
+                left = passed * (total - before) / before if before else total
                 console.print(
-                    f"[{number}/{len(steps)}] {step.name}{left}", markup=False, highlight=False, soft_wrap=True
+                    f"[{number}/{len(steps)}] {step.name}, about {left:.0f} s left",
+                    markup=False,
+                    highlight=False,
+                    soft_wrap=True,
                 )
 
             def advance(share: float) -> None:

@@ -34,6 +34,7 @@ class Setup:
         k: columns to select in each row.
         seed: of the scores.
         quick: a few rows and shapes.
+        one_call: the middle call of a scheduler step is timed, and stands for the step.
         gpu: what times selections; None on the CPU.
     """
 
@@ -42,6 +43,7 @@ class Setup:
     k: int
     seed: int
     quick: bool
+    one_call: bool = False
     gpu: Gpu | None = None
 
     @property
@@ -57,7 +59,7 @@ class Step:
 
     Attributes:
         name: for the progress bar.
-        weight: about how long it takes, in one unit for all steps of a command.
+        weight: about how long it takes on an H200 or two CPU cores, seconds.
         run: measures and returns records; calls its argument with the share that is done, 0..1.
     """
 
@@ -139,7 +141,7 @@ class Experiment:
         draw: the figure of its records.
         table: the paper's numbers beside ours.
         replays: whether saved scores can take the place of generated ones.
-        in_all: whether `all` stands for it too.
+        missing: what it needs that is not installed here, "" if nothing.
     """
 
     name: str
@@ -150,4 +152,4 @@ class Experiment:
     draw: Callable[[Outcome], Figure]
     table: Callable[[Outcome], Table]
     replays: bool = True
-    in_all: bool = True
+    missing: Callable[[], str] = lambda: ""

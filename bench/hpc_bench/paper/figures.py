@@ -37,6 +37,7 @@ def origin(outcome: Outcome) -> str:
     revision = (where["revision"] or "unknown revision")[:12] + (" with changes" if where["dirty"] else "")
     words = [where["device"], f"source {revision}", where["date"][:10], f"K = {outcome.settings['k']:,}"]
     words += ["quick: few rows and shapes"] if outcome.settings["quick"] else []
+    words += ["one call a step"] if outcome.settings.get("one_call") and outcome.select(part="time") else []
     words += [] if outcome.complete else ["cut short"]
     return ", ".join(words)
 

@@ -113,14 +113,18 @@ def weight(cell: Cell, contestants: int) -> float:
 
 def failures(outcome: Outcome) -> list[str]:
     """What must not be: our results that failed or are not exact."""
-    found = []
+    found: dict[tuple[str, str], list[str]] = {}
     for record in outcome.records:
         if not str(record.get("contestant", "")).startswith("hpc") or record.get("right", True):
             continue
         if record["status"] != "unsupported":
+            why = f"{record['verdict'] or record['status']} {record['note']}"
             where = f"{outcome.experiment}, {record['source']} {record['rows']} x {record['columns']}"
-            found.append(f"{record['contestant']} at {where}: {record['verdict'] or record['status']} {record['note']}")
-    return found
+            found.setdefault((record["contestant"], why), []).append(where)
+    return [
+        f"{contestant} at {where[0]}{f' and {len(where) - 1} more' if where[1:] else ''}: {why}"
+        for (contestant, why), where in found.items()
+    ]
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from workloads import OPERATOR_GRID, trace
+from workloads import OPERATOR_GRID
 
 from ..contestants import Contestant
 from ..grids import Cell
@@ -20,7 +20,7 @@ from ..report import mean
 from . import figures, gpu
 from .experiment import Advance, Experiment, Outcome, Record, Setup, Step, Table
 from .policies import step_ms, timed_steps
-from .scores import Source
+from .scores import Source, timed_calls
 
 
 def _ours_and_peers(setup: Setup) -> list[Contestant]:
@@ -167,13 +167,7 @@ def _trace_steps(setup: Setup) -> list[Step]:
             steps.append(_cell_step("traces", setup, source, _saved_cell(setup, source), _ours_and_peers(setup)))
             continue
         for tokens in PAPER_TRACES:
-            calls = trace(tokens)
-            for i, call in enumerate(calls):
-                share = 1.0
-                if setup.quick:  # the first call of each scheduler step stands for the step
-                    if i and calls[i - 1].columns == call.columns:
-                        continue
-                    share = sum(c.rows for c in calls if c.columns == call.columns) / call.rows
+            for i, call, share in timed_calls(setup, tokens):
                 cell = Cell("traces", source.name, call.rows, call.columns, setup.k, tokens, i)
                 steps.append(_cell_step("traces", setup, source, cell, _ours_and_peers(setup), weight=share))
     return steps
@@ -217,8 +211,7 @@ def _draw_traces(outcome: Outcome) -> Figure:
             axis.margins(x=0.15)
             axis.set_xlabel("ms")
             axis.set_title(f"{source}, {tokens:,} tokens" if tokens else source)
-    title = "Whole requests (section 6.3)" + (", estimated from one call a step" if outcome.settings["quick"] else "")
-    return figures.finish(figure, axes, title)
+    return figures.finish(figure, axes, "Whole requests (section 6.3)")
 
 
 def _trace_table(outcome: Outcome) -> Table:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from workloads import TRACE_TOKENS, generate, trace
+from workloads import TRACE_TOKENS, Call, generate, trace
 from workloads.on_device import FILLS, fill
 
 from hpc._files import ArrayFile, FileError, open_array, require_kind
@@ -33,11 +34,13 @@ class Source:
         name: a key of FILLS, or what the saved matrix is called.
         file: the saved matrix, float32 [M, N].
         lengths: int32 [M], the valid scores of its rows.
+        paths: of the saved matrix and, where it was given, of the lengths: what `open_source` took.
     """
 
     name: str
     file: ArrayFile | None = None
     lengths: NDArray[np.int32] | None = None
+    paths: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -90,7 +93,7 @@ class Source:
             yield self.rows(setup, lengths[part], numbers[part]), lengths[part], min(1.0, part.stop / lengths.size)
 
 
-def open_source(scores: Path, lengths: Path | None) -> Source:
+def open_source(scores: Path, lengths: Path | None = None) -> Source:
     """The saved matrix of --scores and --lengths, or a FileError."""
     file = open_array("--scores", scores)
     require_kind(file, ("float32",), 2, "rows and columns")
@@ -104,7 +107,7 @@ def open_source(scores: Path, lengths: Path | None) -> Source:
         if given.shape != (rows,):
             raise FileError(f"--lengths.shape = [{given.shape[0]}]: must be [{rows}], one for each row of --scores")
         valid = np.clip(given.rows(0, rows), 0, columns).astype(np.int32)
-    return Source(scores.name, file, valid)
+    return Source(scores.name, file, valid, tuple(str(path) for path in (scores, lengths) if path is not None))
 
 
 def evenly(number: int, of: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -137,19 +140,29 @@ class LastStep:
     weights: tuple[float, ...]
 
 
+def timed_calls(setup: Setup, tokens: int) -> list[tuple[int, Call, float]]:
+    """(number, call, how many calls it stands for) of each call of a request that is timed."""
+    timed = []
+    for _, step in groupby(enumerate(trace(tokens)), key=lambda numbered: numbered[1].columns):
+        calls = list(step)
+        if not setup.one_call:
+            timed += [(number, call, 1.0) for number, call in calls]
+            continue
+        number, call = calls[(len(calls) - 1) // 2]  # its rows are as long as the step's are on average, or nearly
+        timed.append((number, call, sum(c.rows for _, c in calls) / call.rows))
+    return timed
+
+
 def last_steps(setup: Setup, source: Source) -> list[LastStep]:
-    """The last steps of the paper's two requests, or the saved matrix as one call. Quick: one call for each step."""
+    """The last steps of the paper's two requests, or the saved matrix as one call."""
     if source.file is not None:
         rows, columns = source.shape
         return [LastStep(columns, (Cell("saved", source.name, rows, columns, setup.k),), (1.0,))]
     steps = []
     for tokens in TRACE_TOKENS:
-        calls = [(i, call) for i, call in enumerate(trace(tokens)) if call.columns == tokens]
-        rows = sum(call.rows for _, call in calls)
-        kept = calls[:1] if setup.quick else calls
-        cells = tuple(Cell("traces", source.name, call.rows, tokens, setup.k, tokens, i) for i, call in kept)
-        share = rows / sum(cell.rows for cell in cells)
-        steps.append(LastStep(tokens, cells, (share,) * len(cells)))
+        last = [timed for timed in timed_calls(setup, tokens) if timed[1].columns == tokens]
+        cells = tuple(Cell("traces", source.name, call.rows, tokens, setup.k, tokens, i) for i, call, _ in last)
+        steps.append(LastStep(tokens, cells, tuple(weight for *_, weight in last)))
     return steps
 
 
