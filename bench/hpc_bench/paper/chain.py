@@ -208,16 +208,16 @@ def _draw(outcome: Outcome) -> Figure:
             before, after, chain_before, chain_after = PAPER_CHAIN[tokens]
             bars += [("paper: HPC-Ops, H20", after, chain_after, figures.PAPER)]
             bars += [("paper: SGLang, H20", before, chain_before, figures.PAPER)]
-        for row, label in enumerate(("selection", "score and select")):
+        names = [name for name, *_ in bars]
+        parts = ([segment for _, segment, *_ in bars], [whole for *_, whole, _ in bars])
+        for row, (label, values) in enumerate(zip(("selection", "score and select"), parts, strict=True)):
             axis = axes[row][column]
             axis.grid(False)
-            for y, (_, *both, paint) in enumerate(bars):
-                value = both[row]
-                axis.barh(y, value, color=paint, label="paper" if paint == figures.PAPER else "here")
-                axis.text(value, y, f" {value:.2f}", va="center", fontsize=7)
-            axis.set_yticks(range(len(bars)), [bar[0] for bar in bars], fontsize=7)
-            axis.set_ylim(len(bars) - 0.5, -0.5)
-            axis.margins(x=0.15)
+            longest = figures.longest_bar(names, values)
+            for y, (value, (*_, paint)) in enumerate(zip(values, bars, strict=True)):
+                whose = "paper" if paint == figures.PAPER else "here"
+                axis.barh(y, min(value, longest), color=paint, label=whose)
+            figures.bars(axis, names, values, longest)
             axis.set_xlabel("last step, ms")
             axis.set_title(f"{tokens:,} tokens: {label}")
     return figures.finish(figure, axes, "Score and select in one graph (section 6.3)")

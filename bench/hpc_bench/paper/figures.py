@@ -15,6 +15,7 @@ from .experiment import Experiment, Outcome
 
 PAPER = "#7b2d8b"
 LIGHT = "#e4e7eb"
+BEYOND = 3.0  # times the longest bar of ours and the paper's: where those of slow peers are cut
 LEAST_WIDTH = 8.5  # inches, room for a title
 
 
@@ -37,7 +38,7 @@ def origin(outcome: Outcome) -> str:
     revision = (where["revision"] or "unknown revision")[:12] + (" with changes" if where["dirty"] else "")
     words = [where["device"], f"source {revision}", where["date"][:10], f"K = {outcome.settings['k']:,}"]
     words += ["quick: few rows and shapes"] if outcome.settings["quick"] else []
-    words += ["one call a step"] if outcome.settings.get("one_call") and outcome.select(part="time") else []
+    words += ["one call a step"] if any(r.get("weight", 1) != 1 for r in outcome.records) else []
     words += [] if outcome.complete else ["cut short"]
     return ", ".join(words)
 
@@ -72,6 +73,25 @@ def colour(index: int) -> str:
 def band(axis: Axes, low: float, high: float, label: str = "paper") -> None:
     """The paper's range of what the y axis shows."""
     axis.axhspan(low, high, color=PAPER, alpha=0.15, linewidth=0, label=label)
+
+
+def bars(axis: Axes, names: Sequence[str], values: Sequence[float | None], longest: float) -> None:
+    """Name horizontal bars at 0, 1, ... and write what they show. The axis cuts those above `longest`."""
+    for y, value in enumerate(values):
+        if value is None:
+            axis.text(0, y, " not right in every call", va="center", fontsize=7)
+            continue
+        cut = "\N{RIGHTWARDS ARROW} " if value > longest else ""
+        axis.text(min(value, longest), y, f" {cut}{value:.2f}", va="center", fontsize=7)
+    axis.set_xlim(0, 1.2 * min(longest, max((value for value in values if value), default=longest)))
+    axis.set_yticks(range(len(names)), names, fontsize=7)
+    axis.set_ylim(len(names) - 0.5, -0.5)
+
+
+def longest_bar(names: Sequence[str], values: Sequence[float | None]) -> float:
+    """How long bars may be beside ours, "hpc ...", and the paper's."""
+    compared = [value for name, value in zip(names, values, strict=True) if name.startswith(("hpc", "paper"))]
+    return BEYOND * max((value for value in compared if value), default=1)
 
 
 def categories(axis: Axes, names: Sequence[str], label: str) -> None:

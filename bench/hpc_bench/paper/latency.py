@@ -88,21 +88,19 @@ def _draw_operator(outcome: Outcome) -> Figure:
         for v, (over, label) in enumerate((("", "the best peer"), ("hpc paper", "the paper's policy, here"))):
             for x, width in enumerate(widths):
                 values = _speeds(outcome, source, width, over)
-                label_once = f"than {label}" if x == 0 else None
+                label_once = f"hpc: times faster than {label}" if x == 0 else None
                 xs = np.full(len(values), x + (v - 0.5) * 0.24)
                 speed.plot(xs, values, "o", color=figures.colour(2 * v), alpha=0.8, label=label_once)
         for x, width in enumerate(widths):
             if width in PAPER_OPERATOR:
                 low, high = PAPER_OPERATOR[width]
-                label_once = "paper: than its best peer, H20" if x == 0 else None
+                label_once = "paper, H20: than its best peer" if x == 0 else None
                 speed.plot([x - 0.36] * 2, [low, high], "_-", color=figures.PAPER, linewidth=2, label=label_once)
-        for c, name in enumerate(outcome.values("contestant", source=source)):
-            for x, width in enumerate(widths):
-                found = outcome.select(source=source, columns=width, contestant=name, right=True)
-                values = [r["limit_us"] / r["us"] for r in found]
-                reach.plot(
-                    np.full(len(values), x), values, ".", color=figures.colour(c), label=name if x == 0 else None
-                )
+        names = outcome.values("contestant", source=source)
+        for c, name in enumerate(names):
+            found = outcome.select(source=source, contestant=name, right=True)
+            places = [widths.index(r["columns"]) + 0.5 * ((c + 0.5) / len(names) - 0.5) for r in found]
+            reach.plot(places, [r["limit_us"] / r["us"] for r in found], ".", color=figures.colour(c), label=name)
         speed.axhline(1, color=INK, linewidth=0.7)
         shown = [value for over in ("", "hpc paper") for value in _speeds(outcome, source, over=over)]
         speed.set_ylim(0, 1.1 * max([1.8, *shown]))
@@ -197,18 +195,14 @@ def _draw_traces(outcome: Outcome) -> Figure:
                     ("paper: best peer, H20", peer, None, figures.PAPER),
                 ]
             axis.grid(False)
+            labels, totals, *_ = zip(*bars, strict=True)
+            longest = figures.longest_bar(labels, totals)
             for y, (_, ms, last, paint) in enumerate(bars):
-                if ms is None:
-                    axis.text(0, y, " not right in every call", va="center", fontsize=7)
-                    continue
-                axis.barh(y, ms, color=paint or figures.colour(2), label="other steps" if y == 0 else None)
-                if last is not None:
-                    label = "last scheduler step" if y == 0 else None
-                    axis.barh(y, last, left=ms - last, color=figures.colour(1), label=label)
-                axis.text(ms, y, f" {ms:.2f}", va="center", fontsize=7)
-            axis.set_yticks(range(len(bars)), [name for name, *_ in bars], fontsize=7)
-            axis.set_ylim(len(bars) - 0.5, -0.5)
-            axis.margins(x=0.15)
+                label = "paper" if paint else "other steps"
+                axis.barh(y, min(ms or 0, longest), color=paint or figures.colour(2), label=label)
+                if ms and last and ms <= longest:
+                    axis.barh(y, last, left=ms - last, color=figures.colour(1), label="last scheduler step")
+            figures.bars(axis, labels, totals, longest)
             axis.set_xlabel("ms")
             axis.set_title(f"{source}, {tokens:,} tokens" if tokens else source)
     return figures.finish(figure, axes, "Whole requests (section 6.3)")

@@ -238,7 +238,7 @@ def _latency_panel(axis: Axes, outcome: Outcome, source: str, field: str, values
     axis.set_ylabel("last step, ms")
     axis.set_ylim(bottom=0)
     axis.set_title(f"{source}: latency")
-    axis.legend(fontsize=6)
+    axis.legend(fontsize=6, loc="lower left")
 
 
 def _rate_panel(
@@ -514,7 +514,8 @@ def _rescue_latency_panel(axis: Axes, outcome: Outcome, source: str) -> None:
     figures.categories(axis, [f"{tokens:,}" for tokens in tokens_timed], "tokens of the request")
     axis.set_ylabel("last step, ms")
     axis.set_title(f"{source}: latency")
-    axis.legend(fontsize=7)
+    axis.margins(y=0.35)
+    axis.legend(fontsize=7, loc="upper left")
 
 
 def _rescued_panel(axis: Axes, outcome: Outcome, source: str) -> None:
