@@ -362,6 +362,15 @@ def test_traffic_where_ncu_may_not_count(ncu):
     assert gpu.failures(outcome)[0] == f"hpc at traffic, indexer 512 x 131072 and 1 more: {why}"
 
 
+def test_ncu_that_hangs_is_ended(tmp_path, monkeypatch):
+    script = tmp_path / "ncu"
+    script.write_text("#!/bin/sh\nsleep 60\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(traffic, "MOST_SECONDS", 0.2)
+    assert gpu.failures(traffic_of(paper_scores.Source("indexer")))[0].endswith("ended by signal 9; it may take 0.2 s")
+
+
 def test_a_saved_matrix_is_what_ncu_sees(ncu, saved):
     ncu([said("default", 6, 3000, 1000)], NCU)
     outcome = traffic_of(paper_scores.open_source(*saved[:2]))

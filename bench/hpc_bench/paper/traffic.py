@@ -93,7 +93,8 @@ def _measure(setup: Setup, source: Source, shapes: Sequence[tuple[int, int]], ad
 
 def _run_ncu(log: Path, command: Sequence[str]) -> Iterator[str]:
     """Run a command under ncu, whose report goes to `log`; the lines that the command prints, as they come."""
-    options = ["--csv", "--print-units", "base", "--metrics", METRIC, "--log-file", str(log)]
+    options = ["--target-processes", "all", "--metrics", METRIC]
+    options += ["--csv", "--print-units", "base", "--log-file", str(log)]
     options += ["--profile-from-start", "off"]  # between the profiler's start and stop
     options += ["--cache-control", "all", "--clock-control", "none"]  # L2 cold before each kernel; clocks are not ours
     path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
@@ -115,7 +116,8 @@ def _run_ncu(log: Path, command: Sequence[str]) -> Iterator[str]:
         watchdog.start()
         try:
             yield from process.stdout
-            process.wait()
+            if process.wait() < 0:
+                yield f"ncu was ended by signal {-process.returncode}; it may take {MOST_SECONDS} s"
         finally:
             watchdog.cancel()
             if process.poll() is None:
