@@ -611,11 +611,12 @@ def test_all_on_a_gpu_names_what_is_not_installed(paper, made_up_gpu, monkeypatc
     monkeypatch.setattr(observations, "QUICK_ROWS", 2)
     monkeypatch.setattr(chain, "QUICK_ROWS", 8)
     monkeypatch.setattr(traffic.shutil, "which", lambda name: None)
-    code, _, err = paper("all", "--quick", "--device", "cuda", "--k", 64, "--peers", "torch.topk,sglang")
+    code, _, err = paper("all", "--quick", "--device", "cuda", "--k", 64)
     assert code == 0, err[-2000:]
     assert "traffic: left out, needs ncu, of NVIDIA Nsight Compute, on PATH" in err
     assert f"peer torch.topk: {torch.__version__}" in err
     assert "peer sglang: not installed: " in err
+    assert "cub-sort" not in err
     assert "s left" in err.partition("[2/")[0]
     left = set(EXPERIMENTS) - {"traffic"}
     assert {path.name for path in (tmp_path / "paper").iterdir()} == {
