@@ -44,6 +44,7 @@ __global__ void __launch_bounds__(kBlock, Shape<kBlock, kQuads>::kCtas)
   detail::ShortRow<Group, kQuads> row;
   row.load(group, scores, width);
   stage.clear(group);
+  group.sync();
   if (index >= window.num_rows) return;
   window.clamp(width);
   std::int32_t* out = operands.out + index * operands.out_row_stride;

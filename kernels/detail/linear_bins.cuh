@@ -29,20 +29,24 @@ struct ScoreInterval {
 // monotone map of the contract's order, whatever low and high are, so that no result depends on them.
 template <int kCount>
 struct LinearBins {
+  static constexpr int kLowest = 0;  // of -infinity
+
   float low, width, scale;
 
   __device__ static LinearBins of(float low, float high) {
     const float range = fminf(fmaxf(high - low, 1e-30F), 8e37F);  // has a reciprocal
     return {low, range * (1.0F / (kCount - 3)), (kCount - 3) * approximate_reciprocal(range)};
   }
-  // -infinity has bin 0.
   __device__ int bin(float x) const {
     constexpr float kInteger = 8388608.0F;  // 2^23, from where a float's last bit is 1
     const float place = fmaf(x - low, scale, kInteger + 1);
     return static_cast<int>(float_bits(fmaxf(fminf(place, kInteger + (kCount - 1)), kInteger)) - float_bits(kInteger));
   }
-  // The same wherever the score is.
-  __device__ int bin(float x, int /*column*/) const { return bin(x); }
+  template <class Batch>
+  __device__ void of(const Batch& batch, int (&bin)[Batch::kEntries]) const {
+#pragma unroll
+    for (int i = 0; i < Batch::kEntries; ++i) bin[i] = this->bin(batch.score[i]);
+  }
   // About the lowest score of a bin other than the first.
   __device__ float low_of(int bin) const { return low + (static_cast<float>(bin) - 1.5F) * width; }
   // About the scores of a bin.

@@ -21,6 +21,7 @@ struct Pivot {
 // The lower scores in bins of equal width, then what equals the pivot by its columns, then the higher scores. Like
 // LinearBins a monotone map of the contract's order, whatever the range is.
 struct PivotBins {
+  static constexpr int kLowest = 0;  // of -infinity
   static constexpr int kSide = kBins / 4;
   static constexpr int kEqual = kBins - 2 * kSide;
 
@@ -40,6 +41,11 @@ struct PivotBins {
     const LinearBins<kSide> side{is_lower ? lower.low : higher.low, 0, is_lower ? lower.scale : higher.scale};
     const int bin = side.bin(x) + (is_lower ? 0 : kBins - kSide);
     return x == pivot ? kSide + ((last - column) >> shift) : bin;
+  }
+  template <class Batch>
+  __device__ void of(const Batch& batch, int (&bin)[Batch::kEntries]) const {
+#pragma unroll
+    for (int i = 0; i < Batch::kEntries; ++i) bin[i] = this->bin(batch.score[i], batch.column(i));
   }
   __device__ ScoreInterval interval(int bin) const {
     if (bin < kSide) return {lower.interval(bin).low, fminf(lower.interval(bin).high, pivot)};

@@ -70,6 +70,23 @@ __device__ __forceinline__ void admit(const float4& quad, float floor, unsigned*
         "n"(4U << kFirst), "n"(8U << kFirst));
 }
 
+// Two scores in fp16, rounded to zero, as unsigned integers in ascending order: all NaNs equal and highest, both zeros
+// equal. The first is the lower half.
+__device__ __forceinline__ std::uint32_t ordered_halves(float first, float second) {
+  std::uint32_t ordered;
+  asm("{\n"
+      ".reg .b32 halves, zero, signs;\n"
+      "mov.b32 zero, 0;\n"
+      "cvt.rz.f16x2.f32 halves, %2, %1;\n"
+      "add.rn.f16x2 halves, halves, zero;\n"             // -0 becomes +0
+      "prmt.b32 signs, halves, 0, 0xBB99;\n"             // of each half, in all its bits
+      "lop3.b32 %0, halves, signs, 0x80008000, 0x1E;\n"  // halves ^ (signs | 0x80008000)
+      "}"
+      : "=r"(ordered)
+      : "f"(first), "f"(second));
+  return ordered;
+}
+
 __device__ __forceinline__ float approximate_reciprocal(float x) {
   float result;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));

@@ -49,18 +49,28 @@ struct Selection {
   std::int32_t* out;
 };
 
-// Writes the columns of the `need` best of the `listed` composites in `tied`, after all others.
-template <class Group>
+// Writes the columns of the `need` best of the `listed` composites in `tied`, after all others. A warp ranks kAtOnce.
+template <int kAtOnce = 1, class Group>
 __device__ __forceinline__ void rank_directly(const Group& group, const std::uint64_t* tied, int listed, int need,
                                               const Selection& selection) {
-  for (int i = group.warp(); i < listed; i += Group::kWarps) {
-    const std::uint64_t c = tied[i];
-    int better = 0;
 #pragma unroll 1
-    for (int j = group.lane(); j < listed; j += kWarpSize) better += tied[j] > c;
-    better = __reduce_add_sync(kFullWarp, better);
-    if (better < need && group.lane() == 0) {
-      selection.out[selection.k - need + better] = selection.start + static_cast<std::int32_t>(composite_index(c));
+  for (int begin = group.warp(); begin < listed; begin += kAtOnce * Group::kWarps) {
+    std::uint64_t c[kAtOnce];
+    int better[kAtOnce] = {};
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) c[i] = tied[min(begin + i * Group::kWarps, listed - 1)];
+#pragma unroll 1
+    for (int j = group.lane(); j < listed; j += kWarpSize) {
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) better[i] += tied[j] > c[i];
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      better[i] = __reduce_add_sync(kFullWarp, better[i]);
+      if (better[i] < need && group.lane() == 0) {
+        selection.out[selection.k - need + better[i]] =
+            selection.start + static_cast<std::int32_t>(composite_index(c[i]));
+      }
     }
   }
 }

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "kernels/detail/coarse_bins.cuh"
 #include "kernels/detail/histogram.cuh"
 #include "kernels/detail/linear_bins.cuh"
 #include "kernels/detail/ordered_key.h"
@@ -52,7 +53,7 @@ struct ShortRowStage {
     quad_room = room / 2;
   }
 
-  // Before the first barrier of a selection, when nobody reads the shared memory any more.
+  // Before a barrier and a selection.
   template <class Group>
   __device__ __forceinline__ void clear(const Group& group) const {
     clear_histogram(group, histogram);
@@ -198,27 +199,29 @@ __device__ __forceinline__ int select_entries(const Group& group, const Entries&
   using Batch = typename Entries::Batch;
   Scratch* const scratch = stage.scratch;
   entries.for_each_batch([&](const Batch& batch) {
+    int bin[Batch::kEntries];
+    bins.of(batch, bin);
 #pragma unroll
-    for (int i = 0; i < Batch::kEntries; ++i) {
-      atomicAdd(&stage.histogram[bins.bin(batch.score[i], batch.column(i))], 1);
-    }
+    for (int i = 0; i < Batch::kEntries; ++i) atomicAdd(&stage.histogram[bin[i]], 1);
   });
   group.sync();
   find_rank(group, stage.histogram, scratch, k);
   RankBin found = scratch->found[0];
-  if (found.bin == 0) found.inside = entries.count - found.above;  // what is no entry was counted there
-  const bool all = found.above + found.inside == k && found.bin != 0;
-  if (!all && found.inside > kMostTied) return found.bin;
+  const bool lowest = found.bin == Bins::kLowest;
+  if (lowest) found.inside = entries.count - found.above;  // what is no entry was counted there
+  const bool all = found.above + found.inside == k && !lowest;
+  if (__builtin_expect(static_cast<long>(!all && found.inside > kMostTied), 0) != 0) return found.bin;
   const int lowest_winner = all ? found.bin : found.bin + 1;
   const int tied_bin = all ? kBins : found.bin;
   entries.for_each_batch([&](const Batch& batch) {
     WinnerSlots<Batch::kEntries> winners;
     bool ties = false;
+    int bin[Batch::kEntries];
+    bins.of(batch, bin);
 #pragma unroll
     for (int i = 0; i < Batch::kEntries; ++i) {
-      const int bin = bins.bin(batch.score[i], batch.column(i));
-      winners.add(i, bin >= lowest_winner);
-      ties |= bin == tied_bin;
+      winners.add(i, bin[i] >= lowest_winner);
+      ties |= bin[i] == tied_bin;
     }
     winners.reserve(group.lane(), &scratch->count);
 #pragma unroll
@@ -226,18 +229,22 @@ __device__ __forceinline__ int select_entries(const Group& group, const Entries&
       if (winners.has(i)) store_global(out + winners.slot(i), batch.column(i));
     }
     if (ties) {
+      int place[Batch::kEntries];
 #pragma unroll
       for (int i = 0; i < Batch::kEntries; ++i) {
-        if (bins.bin(batch.score[i], batch.column(i)) != tied_bin || !batch.has(i)) continue;
-        stage.tied[atomicAdd(&scratch->listed, 1)] =
-            composite(ordered_key(batch.score[i]), static_cast<std::uint32_t>(batch.column(i)));
+        place[i] = add_one_if(bin[i] == tied_bin && batch.has(i), &scratch->listed);
+      }
+#pragma unroll
+      for (int i = 0; i < Batch::kEntries; ++i) {
+        if (bin[i] != tied_bin || !batch.has(i)) continue;
+        stage.tied[place[i]] = composite(ordered_key(batch.score[i]), static_cast<std::uint32_t>(batch.column(i)));
       }
     }
     __syncwarp();
   });
   if (all) return kNotCrowded;
   group.sync();
-  rank_directly(group, stage.tied, found.inside, k - found.above, {stage.tied, found.inside, k, width, 0, out});
+  rank_directly<4>(group, stage.tied, found.inside, k - found.above, {stage.tied, found.inside, k, width, 0, out});
   return kNotCrowded;
 }
 
@@ -251,6 +258,7 @@ __device__ __noinline__ bool select_in_crowd(Group group, Entries entries, Score
   for (int round = 0; round < kRounds; ++round) {
     group.sync();  // nobody reads the histogram or the ranges any more
     clear_histogram(group, stage.histogram);
+    if (group.thread == 0) stage.scratch->count = 0;
     Crowd crowd;
     entries.for_each_batch([&](const typename Entries::Batch& batch) {
 #pragma unroll
@@ -328,25 +336,109 @@ __device__ __forceinline__ int sample_bin(int lane, const int* sample, int rank)
   return kSampleBins - 1 - __reduce_add_sync(kFullWarp, above);
 }
 
+// How many scores of a row equal a plateau's, for each quad of the row in order: who owns them, and what comes before.
+template <class Group, int kQuads>
+class PlateauSlots {
+ public:
+  __device__ void add(int i) { mine_[i / 16] += 1U << i / 4 % 4 * 8; }
+  // To `totals`, for kQuads * Group::kWarps words.
+  __device__ __forceinline__ void publish(const Group& group, int* totals) {
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) before_[w] = static_cast<unsigned>(inclusive_scan(static_cast<int>(mine_[w])));
+    if (group.lane() == kWarpSize - 1) {
+#pragma unroll
+      for (int i = 0; i < kQuads; ++i) totals[i * Group::kWarps + group.warp()] = of_quad(before_, i);
+    }
+  }
+  // Of all.
+  __device__ __forceinline__ int read(const Group& group, const int* totals) {
+#pragma unroll
+    for (int j = 0; j < kLoads; ++j) {
+      const int place = group.lane() + j * kWarpSize;
+      total_[j] = place < kQuads * Group::kWarps ? totals[place] : 0;
+    }
+    return sum_below(group, kQuads * Group::kWarps);
+  }
+  // The slot of the first of a quad.
+  __device__ __forceinline__ int first(const Group& group, int quad) const {
+    return sum_below(group, quad * Group::kWarps + group.warp()) + of_quad(before_, quad) - of_quad(mine_, quad);
+  }
+
+ private:
+  static constexpr int kWords = (kQuads + 3) / 4;
+  static constexpr int kLoads = (kQuads * Group::kWarps + kWarpSize - 1) / kWarpSize;
+
+  __device__ static int of_quad(const unsigned* words, int i) {
+    return static_cast<int>(words[i / 4] >> i % 4 * 8 & 0xFFU);
+  }
+  __device__ __forceinline__ int sum_below(const Group& group, int end) const {
+    int sum = 0;
+#pragma unroll
+    for (int j = 0; j < kLoads; ++j) sum += group.lane() + j * kWarpSize < end ? total_[j] : 0;
+    return __reduce_add_sync(kFullWarp, sum);
+  }
+
+  unsigned mine_[kWords] = {};
+  unsigned before_[kWords];
+  int total_[kLoads];
+};
+
+// Writes the columns of the k best of a row whose boundary is likely at a score that many of the boundary's bin have:
+// those with higher scores, and the first columns of those that equal it. False: it is not, and nothing is written.
+// Comes after select_entries() with CoarseBins found the bin.
+template <class Group, int kQuads>
+__device__ __forceinline__ bool select_on_plateau(const Group& group, const ShortRow<Group, kQuads>& row, int crowded,
+                                                  int k, const ShortRowStage& stage, std::int32_t* out) {
+  constexpr int kEntries = 4 * kQuads;
+  Scratch* const scratch = stage.scratch;
+  int bin[kEntries];
+  CoarseBins{}.of(row, bin);
+#pragma unroll
+  for (int i = 0; i < kEntries; ++i) {
+    if (bin[i] == crowded && row.has(i)) scratch->low_key = float_bits(row.score[i]);  // anyone's
+  }
+  group.sync();
+  const float plateau = bits_float(scratch->low_key);
+  PlateauSlots<Group, kQuads> slots;
+  WinnerSlots<kEntries> winners;
+#pragma unroll
+  for (int i = 0; i < kEntries; ++i) {
+    winners.add(i, !(row.score[i] <= plateau));
+    if (row.score[i] == plateau && row.has(i)) slots.add(i);
+  }
+  slots.publish(group, stage.histogram);
+  winners.reserve(group.lane(), &scratch->count);
+  group.sync();
+  const int above = scratch->count;
+  const int need = k - above;
+  if (!(0 < need && need <= slots.read(group, stage.histogram))) return false;
+#pragma unroll
+  for (int i = 0; i < kEntries; ++i) {
+    if (winners.has(i)) store_global(out + winners.slot(i), row.column(i));
+  }
+#pragma unroll
+  for (int q = 0; q < kQuads; ++q) {
+    int slot = slots.first(group, q);
+#pragma unroll
+    for (int i = 4 * q; i < 4 * q + 4; ++i) {
+      if (row.score[i] != plateau || !row.has(i)) continue;
+      if (slot < need) store_global(out + above + slot, row.column(i));
+      ++slot;
+    }
+  }
+  return true;
+}
+
 // Writes the columns of the k best of a row with a window of `length`, all of whose scores go into one histogram.
-// False: it did not come to an end, and nothing is written. ShortRowStage::clear() came before.
+// False: it did not come to an end. ShortRowStage::clear() and a barrier came before.
 template <class Group, int kQuads>
 __device__ __forceinline__ bool select_directly(const Group& group, const ShortRow<Group, kQuads>& row, int length,
                                                 int k, int width, const ShortRowStage& stage, std::int32_t* out) {
-  constexpr int kStep = kQuads < 4 ? kQuads : kQuads + 1;  // about four of a thread's scores, at all places of a quad
-  ScoreRange range;
-#pragma unroll
-  for (int i = 0; i < 4 * kQuads; i += kStep) range.add(row.score[i]);
-  range.publish(group, stage.ranges);
-  group.sync();
-  ScoreInterval crowded;
-  if (range.of_all(group, stage.ranges)) {
-    const auto bins = LinearBins<kBins>::of(range.low, range.high);
-    const int bin = select_entries(group, RowEntries<Group, kQuads>{row, length}, bins, k, width, stage, out);
-    if (bin == kNotCrowded) return true;
-    crowded = bins.interval(bin);
-  }
-  return select_in_crowd(group, row, crowded, length, k, width, stage, out);
+  const CoarseBins bins;
+  const int bin = select_entries(group, RowEntries<Group, kQuads>{row, length}, bins, k, width, stage, out);
+  if (__builtin_expect(static_cast<long>(bin == kNotCrowded), 1) != 0) return true;
+  if (select_on_plateau(group, row, bin, k, stage, out)) return true;
+  return select_in_crowd(group, row, bins.interval(bin), length, k, width, stage, out);
 }
 
 // The same where a sample of one score in kStride, whose `rank`-th the k best reach, leaves few scores to compare.

@@ -89,6 +89,19 @@ inline void keep_in_register(int*) {}
 inline void keep_in_register(std::int32_t**) {}
 inline void store_global(std::int32_t* address, std::int32_t value) { *address = value; }
 
+inline std::uint32_t ordered_half(float x) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
+  if (magnitude > 0x7F800000U) return 0xFFFFU;
+  std::uint32_t half = magnitude == 0x7F800000U ? 0x7C00U : 0x7BFFU;
+  if (magnitude < 143U << 23) half = (magnitude - (112U << 23)) >> 13;                        // below 2^16
+  if (magnitude < 113U << 23) half = static_cast<std::uint32_t>(std::fabs(x) * 16777216.0F);  // below 2^-14
+  return half != 0 && bits != magnitude ? 0x7FFFU - half : 0x8000U + half;
+}
+inline std::uint32_t ordered_halves(float first, float second) {
+  return ordered_half(first) | ordered_half(second) << 16;
+}
 inline float approximate_reciprocal(float x) { return 1 / x; }
 
 template <int kThreads>
