@@ -36,6 +36,7 @@ struct ShortRowStage {
   int* sample;            // [kSampleBins]
   std::uint32_t* ranges;  // [2 * kWarpSize] see ScoreRange and Crowd
   uint2* list;            // [list_room] scores that reach the floor, and their columns
+  std::int32_t* columns;  // or [k] those of the winners
   float4* quads;          // [quad_room] or all scores
   int list_room, quad_room;
 
@@ -47,6 +48,7 @@ struct ShortRowStage {
     static_assert(kMostTied * sizeof(std::uint64_t) <= kBins * sizeof(int));
     ranges = reinterpret_cast<std::uint32_t*>(sample + kSampleBins);
     list = reinterpret_cast<uint2*>(ranges + 2 * kWarpSize);
+    columns = reinterpret_cast<std::int32_t*>(list);
     quads = reinterpret_cast<float4*>(list);
     const int room = buffer.capacity - kSampleBins / 2 - kWarpSize;
     list_room = room / 8 * 5;  // of more scores it is faster to look at all again
@@ -66,10 +68,115 @@ struct ShortRowStage {
   }
 };
 
+// Appends the columns of the entries in `mask`.
+template <int kFirst = 0, class Batch>
+__device__ __forceinline__ void append_columns(const Batch& batch, unsigned mask, SharedCursor* list) {
+  if constexpr (kFirst < Batch::kEntries) {
+    list->template append_if<1U << kFirst>(mask, static_cast<std::uint32_t>(batch.column(kFirst)));
+    append_columns<kFirst + 1>(batch, mask, list);
+  }
+}
+
+// The same for their composites.
+template <int kFirst = 0, class Batch>
+__device__ __forceinline__ void append_composites(const Batch& batch, unsigned mask, SharedCursor* list) {
+  if constexpr (kFirst < Batch::kEntries) {
+    const std::uint64_t c =
+        composite(ordered_key(batch.score[kFirst]), static_cast<std::uint32_t>(batch.column(kFirst)));
+    list->template append_if<1U << kFirst>(mask, static_cast<std::uint32_t>(c), composite_key(c));
+    append_composites<kFirst + 1>(batch, mask, list);
+  }
+}
+
+// Where the winners of a warp go, the first score's of all lanes before the second's and so on: stores to scattered
+// words leave the SM one sector a cycle. A byte of a word counts one score's, and one scan all four.
+template <int kAtOnce>
+class WinnerSlots {
+ public:
+  __device__ void add(int i, bool win) {
+    if (win) wins_[i / 4] += 1U << i % 4 * 8;
+  }
+  __device__ bool has(int i) const { return (wins_[i / 4] & 1U << i % 4 * 8) != 0; }
+  __device__ int slot(int i) const {
+    return base_[i / 4] + static_cast<int>(__byte_perm(slots_[i / 4], 0, 0x4440U + static_cast<unsigned>(i % 4)));
+  }
+  // Has the slots begin where `*count` is, and moves it on.
+  __device__ __forceinline__ void reserve(int lane, int* count) {
+    int last = 0;  // the warp's winners, where this is its last lane
+    int base = 0;
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) {
+      slots_[w] = static_cast<unsigned>(inclusive_scan(static_cast<int>(wins_[w])));
+      last += static_cast<int>(slots_[w] * 0x01010101U >> 24);
+    }
+    if (lane == kWarpSize - 1) base = atomicAdd(count, last);
+    base = __shfl_sync(kFullWarp, base, kWarpSize - 1);
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) {
+      const unsigned sums = __shfl_sync(kFullWarp, slots_[w], kWarpSize - 1) * 0x01010101U;  // of the scores up to each
+      slots_[w] += (sums << 8) - wins_[w];
+      base_[w] = base;
+      base += static_cast<int>(sums >> 24);
+    }
+  }
+  template <class Batch>
+  __device__ __forceinline__ void write(int /*lane*/, const Batch& batch, std::int32_t* /*stage*/,
+                                        std::int32_t* out) const {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (has(i)) store_global(out + slot(i), batch.column(i));
+    }
+  }
+
+ private:
+  static constexpr int kWords = kAtOnce / 4;
+  unsigned wins_[kWords] = {};
+  unsigned slots_[kWords];
+  int base_[kWords];
+};
+
+// The winners of a warp, of which there are many. They meet in shared memory, so that consecutive lanes write
+// consecutive words. At most 32 of a thread.
+template <int kAtOnce>
+class StagedWinners {
+ public:
+  __device__ void add(int i, bool win) {
+    if (win) mask_ |= 1U << i;
+  }
+  // Has them begin where `*count` is, and moves it on.
+  __device__ __forceinline__ void reserve(int lane, int* count) {
+    before_ = __popc(mask_);
+    const int through = inclusive_scan(before_);
+    before_ = through - before_;
+    if (lane == kWarpSize - 1) base_ = atomicAdd(count, through);
+    base_ = __shfl_sync(kFullWarp, base_, kWarpSize - 1);
+    count_ = __shfl_sync(kFullWarp, through, kWarpSize - 1);
+  }
+  // `stage` is for as many columns as `out`.
+  template <class Batch>
+  __device__ __forceinline__ void write(int lane, const Batch& batch, std::int32_t* stage, std::int32_t* out) const {
+    SharedCursor mine(stage + base_ + before_);
+    append_columns(batch, mask_, &mine);
+    __syncwarp();
+    const std::int32_t* const from = stage + base_ + lane;
+    std::int32_t* const to = out + base_ + lane;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (i * kWarpSize + lane < count_) store_global(to + i * kWarpSize, from[i * kWarpSize]);
+    }
+  }
+
+ private:
+  unsigned mask_ = 0;
+  int before_, count_;
+  int base_ = 0;
+};
+
 // A row's scores as entries, all of them at once. What is no entry has the score -infinity.
 template <class Group, int kQuads>
 struct RowEntries {
   using Batch = ShortRow<Group, kQuads>;
+  using Winners = StagedWinners<Batch::kEntries>;
   const Batch& row;
   int count;
 
@@ -82,6 +189,7 @@ struct RowEntries {
 // Those of a list, some at a time.
 template <class Group>
 struct ListEntries {
+  using Winners = WinnerSlots<4>;
   struct Batch {
     static constexpr int kEntries = 4;
     float score[kEntries];
@@ -116,6 +224,7 @@ struct ListEntries {
 // A row's scores from shared memory, some at a time. Every thread has those that it had in registers.
 template <class Group, int kQuads>
 struct StagedEntries {
+  using Winners = WinnerSlots<4 * kQuads>;
   struct Batch {
     static constexpr int kEntries = 4 * kQuads;
     float score[kEntries];
@@ -152,45 +261,6 @@ struct StagedEntries {
   }
 };
 
-// Where the winners of a warp go, the first score's of all lanes before the second's and so on: stores to scattered
-// words leave the SM one sector a cycle. A byte of a word counts one score's, and one scan all four.
-template <int kAtOnce>
-class WinnerSlots {
- public:
-  __device__ void add(int i, bool win) {
-    if (win) wins_[i / 4] += 1U << i % 4 * 8;
-  }
-  __device__ bool has(int i) const { return (wins_[i / 4] & 1U << i % 4 * 8) != 0; }
-  __device__ int slot(int i) const {
-    return base_[i / 4] + static_cast<int>(__byte_perm(slots_[i / 4], 0, 0x4440U + static_cast<unsigned>(i % 4)));
-  }
-  // Has the slots begin where `*count` is, and moves it on.
-  __device__ __forceinline__ void reserve(int lane, int* count) {
-    int last = 0;  // the warp's winners, where this is its last lane
-    int base = 0;
-#pragma unroll
-    for (int w = 0; w < kWords; ++w) {
-      slots_[w] = static_cast<unsigned>(inclusive_scan(static_cast<int>(wins_[w])));
-      last += static_cast<int>(slots_[w] * 0x01010101U >> 24);
-    }
-    if (lane == kWarpSize - 1) base = atomicAdd(count, last);
-    base = __shfl_sync(kFullWarp, base, kWarpSize - 1);
-#pragma unroll
-    for (int w = 0; w < kWords; ++w) {
-      const unsigned sums = __shfl_sync(kFullWarp, slots_[w], kWarpSize - 1) * 0x01010101U;  // of the scores up to each
-      slots_[w] += (sums << 8) - wins_[w];
-      base_[w] = base;
-      base += static_cast<int>(sums >> 24);
-    }
-  }
-
- private:
-  static constexpr int kWords = kAtOnce / 4;
-  unsigned wins_[kWords] = {};
-  unsigned slots_[kWords];
-  int base_[kWords];
-};
-
 // Writes the columns of the k best of entries.count >= k entries, which are at columns below `width`. Or returns the
 // boundary's bin, where too many share it, and nothing is written.
 template <class Group, class Entries, class Bins>
@@ -214,31 +284,24 @@ __device__ __forceinline__ int select_entries(const Group& group, const Entries&
   const int lowest_winner = all ? found.bin : found.bin + 1;
   const int tied_bin = all ? kBins : found.bin;
   entries.for_each_batch([&](const Batch& batch) {
-    WinnerSlots<Batch::kEntries> winners;
-    bool ties = false;
+    typename Entries::Winners winners;
+    unsigned ties = 0;
     int bin[Batch::kEntries];
     bins.of(batch, bin);
 #pragma unroll
     for (int i = 0; i < Batch::kEntries; ++i) {
       winners.add(i, bin[i] >= lowest_winner);
-      ties |= bin[i] == tied_bin;
+      if (bin[i] == tied_bin) ties |= 1U << i;
     }
     winners.reserve(group.lane(), &scratch->count);
-#pragma unroll
-    for (int i = 0; i < Batch::kEntries; ++i) {
-      if (winners.has(i)) store_global(out + winners.slot(i), batch.column(i));
-    }
-    if (ties) {
-      int place[Batch::kEntries];
+    winners.write(group.lane(), batch, stage.columns, out);
+    if (ties != 0) {
 #pragma unroll
       for (int i = 0; i < Batch::kEntries; ++i) {
-        place[i] = add_one_if(bin[i] == tied_bin && batch.has(i), &scratch->listed);
+        if (!batch.has(i)) ties &= ~(1U << i);
       }
-#pragma unroll
-      for (int i = 0; i < Batch::kEntries; ++i) {
-        if (bin[i] != tied_bin || !batch.has(i)) continue;
-        stage.tied[place[i]] = composite(ordered_key(batch.score[i]), static_cast<std::uint32_t>(batch.column(i)));
-      }
+      SharedCursor tied(stage.tied + atomicAdd(&scratch->listed, __popc(ties)));
+      append_composites(batch, ties, &tied);
     }
     __syncwarp();
   });
@@ -400,7 +463,7 @@ __device__ __forceinline__ bool select_on_plateau(const Group& group, const Shor
   group.sync();
   const float plateau = bits_float(scratch->low_key);
   PlateauSlots<Group, kQuads> slots;
-  WinnerSlots<kEntries> winners;
+  StagedWinners<kEntries> winners;
 #pragma unroll
   for (int i = 0; i < kEntries; ++i) {
     winners.add(i, !(row.score[i] <= plateau));
@@ -412,10 +475,7 @@ __device__ __forceinline__ bool select_on_plateau(const Group& group, const Shor
   const int above = scratch->count;
   const int need = k - above;
   if (!(0 < need && need <= slots.read(group, stage.histogram))) return false;
-#pragma unroll
-  for (int i = 0; i < kEntries; ++i) {
-    if (winners.has(i)) store_global(out + winners.slot(i), row.column(i));
-  }
+  winners.write(group.lane(), row, stage.columns, out);
 #pragma unroll
   for (int q = 0; q < kQuads; ++q) {
     int slot = slots.first(group, q);
