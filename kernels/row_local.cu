@@ -45,15 +45,17 @@ __global__ void __launch_bounds__(kBlock, Shape<kBlock, kQuads>::kCtas)
   row.load(group, scores, width);
   stage.clear(group);
   group.sync();
-  if (index >= window.num_rows) return;
+  window.add(stage.scratch->count);  // 0, and the barrier waits for no load
   window.clamp(width);
+  row.mask(window.start, window.start + window.length);
+  if constexpr (!Shape::kSampled) detail::count_entries(row, detail::CoarseBins{}, stage);
+  if (index >= window.num_rows) return;
   std::int32_t* out = operands.out + index * operands.out_row_stride;
   detail::keep_in_register(&out);  // and no sum of three for every store
-  if (window.length <= k) {
+  if (__builtin_expect(static_cast<long>(window.length <= k), 0) != 0) {
     detail::write_whole_row(group, detail::load_row(operands, index), k, out);
     return;
   }
-  row.mask(window.start, window.start + window.length);
   bool selected = false;
   if (digits == Digits::kNormalised && row.fits(scores, width)) {
     if constexpr (Shape::kSampled) {

@@ -261,19 +261,22 @@ struct StagedEntries {
   }
 };
 
+// Counts what select_entries() takes.
+template <class Batch, class Bins>
+__device__ __forceinline__ void count_entries(const Batch& batch, const Bins& bins, const ShortRowStage& stage) {
+  int bin[Batch::kEntries];
+  bins.of(batch, bin);
+#pragma unroll
+  for (int i = 0; i < Batch::kEntries; ++i) atomicAdd(&stage.histogram[bin[i]], 1);
+}
+
 // Writes the columns of the k best of entries.count >= k entries, which are at columns below `width`. Or returns the
-// boundary's bin, where too many share it, and nothing is written.
+// boundary's bin, where too many share it, and nothing is written. All entries have been counted.
 template <class Group, class Entries, class Bins>
 __device__ __forceinline__ int select_entries(const Group& group, const Entries& entries, const Bins& bins, int k,
                                               int width, const ShortRowStage& stage, std::int32_t* out) {
   using Batch = typename Entries::Batch;
   Scratch* const scratch = stage.scratch;
-  entries.for_each_batch([&](const Batch& batch) {
-    int bin[Batch::kEntries];
-    bins.of(batch, bin);
-#pragma unroll
-    for (int i = 0; i < Batch::kEntries; ++i) atomicAdd(&stage.histogram[bin[i]], 1);
-  });
   group.sync();
   find_rank(group, stage.histogram, scratch, k);
   RankBin found = scratch->found[0];
@@ -332,6 +335,7 @@ __device__ __noinline__ bool select_in_crowd(Group group, Entries entries, Score
     const Pivot pivot = crowd.pivot(group, stage.ranges);
     if (!is_finite(pivot.score)) return false;
     const PivotBins bins = PivotBins::of(pivot, width);
+    entries.for_each_batch([&](const typename Entries::Batch& batch) { count_entries(batch, bins, stage); });
     const int bin = select_entries(group, entries, bins, k, width, stage, out);
     if (bin == kNotCrowded) return true;
     crowded = bins.interval(bin);
@@ -489,8 +493,8 @@ __device__ __forceinline__ bool select_on_plateau(const Group& group, const Shor
   return true;
 }
 
-// Writes the columns of the k best of a row with a window of `length`, all of whose scores go into one histogram.
-// False: it did not come to an end. ShortRowStage::clear() and a barrier came before.
+// Writes the columns of the k best of a row with a window of `length`, all of whose scores have been counted in
+// CoarseBins. False: it did not come to an end.
 template <class Group, int kQuads>
 __device__ __forceinline__ bool select_directly(const Group& group, const ShortRow<Group, kQuads>& row, int length,
                                                 int k, int width, const ShortRowStage& stage, std::int32_t* out) {
@@ -550,6 +554,7 @@ __device__ __forceinline__ bool select_by_sample(const Group& group, const Short
   }
   const ListEntries<Group> entries{stage.list, listed, group.thread};
   const auto fine_bins = LinearBins<kBins>::of(low, range.high);
+  entries.for_each_batch([&](const auto& batch) { count_entries(batch, fine_bins, stage); });
   const int fine_bin = select_entries(group, entries, fine_bins, k, width, stage, out);
   if (fine_bin == kNotCrowded) return true;
   return select_in_crowd(group, entries, fine_bins.interval(fine_bin), k, width, stage, out);

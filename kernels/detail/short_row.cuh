@@ -26,6 +26,12 @@ struct RawWindow {
     if (operands.lengths != nullptr) length = operands.lengths[index];
     if (operands.num_rows != nullptr) num_rows = *operands.num_rows;
   }
+  // A term that is known later than the window keeps the compiler from waiting for that before.
+  __device__ __forceinline__ void add(int zero) {
+    start += zero;
+    length -= zero;
+    num_rows -= zero;
+  }
   __device__ __forceinline__ void clamp(int width) {
     start = min(max(start, 0), width);
     length = min(max(length, 0), width - start);
@@ -58,7 +64,7 @@ struct ShortRow {
     first = 4 * group.thread - skipped(row);
     keep_in_register(&first);
     const float* const mine = row + first;
-    if (first >= 0 && is_whole(kQuads - 1, width)) {
+    if (__builtin_expect(static_cast<long>(first >= 0 && is_whole(kQuads - 1, width)), 1) != 0) {
 #pragma unroll
       for (int i = 0; i < kQuads; ++i) set(i, load_streaming(quad_of(mine, i)));
       return;
@@ -93,7 +99,7 @@ struct ShortRow {
   // Leaves columns [begin, end).
   __device__ __forceinline__ void mask(int begin, int end) {
     valid = 0xFFFFFFFFU >> (32 - kEntries);
-    if (first >= begin && column(kEntries - 1) < end) return;
+    if (__builtin_expect(static_cast<long>(first >= begin && column(kEntries - 1) < end), 1) != 0) return;
     valid = 0;
 #pragma unroll
     for (int i = 0; i < kEntries; ++i) {
