@@ -26,6 +26,15 @@ struct Shape {
   static constexpr int kCtas = kBlock <= 512 ? 2 : 1;  // an SM
 };
 
+// Out of line: few rows come here.
+template <class Group>
+__device__ __noinline__ void write_window(Group group, int start, int length, int k, std::int32_t* out) {
+  detail::Row row{};
+  row.start = start;
+  row.length = length;
+  detail::write_whole_row(group, row, k, out);
+}
+
 template <int kBlock, int kQuads>
 __global__ void __launch_bounds__(kBlock, Shape<kBlock, kQuads>::kCtas)
     short_rows_kernel(const detail::Operands operands, const Digits digits, const int rank, const int capacity) {
@@ -53,7 +62,7 @@ __global__ void __launch_bounds__(kBlock, Shape<kBlock, kQuads>::kCtas)
   std::int32_t* out = operands.out + index * operands.out_row_stride;
   detail::keep_in_register(&out);  // and no sum of three for every store
   if (__builtin_expect(static_cast<long>(window.length <= k), 0) != 0) {
-    detail::write_whole_row(group, detail::load_row(operands, index), k, out);
+    write_window(group, window.start, window.length, k, out);
     return;
   }
   bool selected = false;

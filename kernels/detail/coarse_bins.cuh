@@ -15,18 +15,23 @@
 namespace hpctopk::detail {
 
 struct CoarseBins {
+  using Place = std::uint32_t;        // whose upper bits are a bin
   static constexpr int kLowest = 31;  // of -infinity
+  static constexpr int kShift = 21;
+  static_assert(kCoarseBins == 1 << (32 - kShift));
 
   template <class Batch>
-  __device__ void of(const Batch& batch, int (&bin)[Batch::kEntries]) const {
-    static_assert(kCoarseBins == 1 << 11 && Batch::kEntries % 2 == 0);
+  __device__ void places(const Batch& batch, Place (&place)[Batch::kEntries]) const {
 #pragma unroll
     for (int i = 0; i < Batch::kEntries; i += 2) {
       const std::uint32_t halves = ordered_halves(batch.score[i], batch.score[i + 1]);
-      bin[i] = static_cast<int>(halves >> 5 & (kCoarseBins - 1));
-      bin[i + 1] = static_cast<int>(halves >> 21);
+      place[i] = halves << 16;
+      place[i + 1] = halves;
     }
   }
+  __device__ static int bin_of(Place place) { return static_cast<int>(place >> kShift); }
+  // The highest of a bin.
+  __device__ static Place last_of(int bin) { return (static_cast<Place>(bin + 1) << kShift) - 1; }
   // About the scores of a bin.
   __device__ ScoreInterval interval(int bin) const {
     const auto at = static_cast<std::uint32_t>(bin);

@@ -29,6 +29,7 @@ struct ScoreInterval {
 // monotone map of the contract's order, whatever low and high are, so that no result depends on them.
 template <int kCount>
 struct LinearBins {
+  using Place = int;                 // a bin
   static constexpr int kLowest = 0;  // of -infinity
 
   float low, width, scale;
@@ -43,10 +44,12 @@ struct LinearBins {
     return static_cast<int>(float_bits(fmaxf(fminf(place, kInteger + (kCount - 1)), kInteger)) - float_bits(kInteger));
   }
   template <class Batch>
-  __device__ void of(const Batch& batch, int (&bin)[Batch::kEntries]) const {
+  __device__ void places(const Batch& batch, Place (&place)[Batch::kEntries]) const {
 #pragma unroll
-    for (int i = 0; i < Batch::kEntries; ++i) bin[i] = this->bin(batch.score[i]);
+    for (int i = 0; i < Batch::kEntries; ++i) place[i] = this->bin(batch.score[i]);
   }
+  __device__ static int bin_of(Place place) { return place; }
+  __device__ static Place last_of(int bin) { return bin; }
   // About the lowest score of a bin other than the first.
   __device__ float low_of(int bin) const { return low + (static_cast<float>(bin) - 1.5F) * width; }
   // About the scores of a bin.

@@ -21,6 +21,7 @@ struct Pivot {
 // The lower scores in bins of equal width, then what equals the pivot by its columns, then the higher scores. Like
 // LinearBins a monotone map of the contract's order, whatever the range is.
 struct PivotBins {
+  using Place = int;                 // a bin
   static constexpr int kLowest = 0;  // of -infinity
   static constexpr int kSide = kBins / 4;
   static constexpr int kEqual = kBins - 2 * kSide;
@@ -43,10 +44,12 @@ struct PivotBins {
     return x == pivot ? kSide + ((last - column) >> shift) : bin;
   }
   template <class Batch>
-  __device__ void of(const Batch& batch, int (&bin)[Batch::kEntries]) const {
+  __device__ void places(const Batch& batch, Place (&place)[Batch::kEntries]) const {
 #pragma unroll
-    for (int i = 0; i < Batch::kEntries; ++i) bin[i] = this->bin(batch.score[i], batch.column(i));
+    for (int i = 0; i < Batch::kEntries; ++i) place[i] = this->bin(batch.score[i], batch.column(i));
   }
+  __device__ static int bin_of(Place place) { return place; }
+  __device__ static Place last_of(int bin) { return bin; }
   __device__ ScoreInterval interval(int bin) const {
     if (bin < kSide) return {lower.interval(bin).low, fminf(lower.interval(bin).high, pivot)};
     const ScoreInterval interval = higher.interval(bin - (kBins - kSide));

@@ -68,16 +68,7 @@ struct ShortRowStage {
   }
 };
 
-// Appends the columns of the entries in `mask`.
-template <int kFirst = 0, class Batch>
-__device__ __forceinline__ void append_columns(const Batch& batch, unsigned mask, SharedCursor* list) {
-  if constexpr (kFirst < Batch::kEntries) {
-    list->template append_if<1U << kFirst>(mask, static_cast<std::uint32_t>(batch.column(kFirst)));
-    append_columns<kFirst + 1>(batch, mask, list);
-  }
-}
-
-// The same for their composites.
+// Appends the composites of the entries in `mask`.
 template <int kFirst = 0, class Batch>
 __device__ __forceinline__ void append_composites(const Batch& batch, unsigned mask, SharedCursor* list) {
   if constexpr (kFirst < Batch::kEntries) {
@@ -97,6 +88,12 @@ class WinnerSlots {
     if (win) wins_[i / 4] += 1U << i % 4 * 8;
   }
   __device__ bool has(int i) const { return (wins_[i / 4] & 1U << i % 4 * 8) != 0; }
+  __device__ unsigned mask() const {
+    unsigned mask = 0;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) mask |= has(i) ? 1U << i : 0;
+    return mask;
+  }
   __device__ int slot(int i) const {
     return base_[i / 4] + static_cast<int>(__byte_perm(slots_[i / 4], 0, 0x4440U + static_cast<unsigned>(i % 4)));
   }
@@ -140,6 +137,7 @@ class WinnerSlots {
 template <int kAtOnce>
 class StagedWinners {
  public:
+  __device__ unsigned mask() const { return mask_; }
   __device__ void add(int i, bool win) {
     if (win) mask_ |= 1U << i;
   }
@@ -155,18 +153,42 @@ class StagedWinners {
   // `stage` is for as many columns as `out`.
   template <class Batch>
   __device__ __forceinline__ void write(int lane, const Batch& batch, std::int32_t* stage, std::int32_t* out) const {
-    SharedCursor mine(stage + base_ + before_);
-    append_columns(batch, mask_, &mine);
-    __syncwarp();
-    const std::int32_t* const from = stage + base_ + lane;
-    std::int32_t* const to = out + base_ + lane;
+    int end = base_ + before_;
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      if (i * kWarpSize + lane < count_) store_global(to + i * kWarpSize, from[i * kWarpSize]);
+    for (int begin = 0; begin < kAtOnce; begin += kStores) {
+      int slot[kStores];  // all of them before the first store, which else the next would wait for
+#pragma unroll
+      for (int i = 0; i < kStores; ++i) {
+        slot[i] = end;
+        end += (mask_ & 1U << (begin + i)) != 0 ? 1 : 0;
+      }
+#pragma unroll
+      for (int i = 0; i < kStores; ++i) {
+        if ((mask_ & 1U << (begin + i)) != 0) stage[slot[i]] = batch.column(begin + i);
+      }
+    }
+    __syncwarp();
+    const std::int32_t* from = stage + base_ + lane;
+    std::int32_t* to = out + base_ + lane;
+    keep_in_register(&to);
+#pragma unroll 1
+    for (int left = count_ - lane; left > 0; left -= kStores * kWarpSize) {
+      std::int32_t column[kStores];
+#pragma unroll
+      for (int i = 0; i < kStores; ++i) {
+        if (i * kWarpSize < left) column[i] = from[i * kWarpSize];
+      }
+#pragma unroll
+      for (int i = 0; i < kStores; ++i) {
+        if (i * kWarpSize < left) store_global(to + i * kWarpSize, column[i]);
+      }
+      from += kStores * kWarpSize;
+      to += kStores * kWarpSize;
     }
   }
 
  private:
+  static constexpr int kStores = kAtOnce < 8 ? kAtOnce : 8;
   unsigned mask_ = 0;
   int before_, count_;
   int base_ = 0;
@@ -264,10 +286,10 @@ struct StagedEntries {
 // Counts what select_entries() takes.
 template <class Batch, class Bins>
 __device__ __forceinline__ void count_entries(const Batch& batch, const Bins& bins, const ShortRowStage& stage) {
-  int bin[Batch::kEntries];
-  bins.of(batch, bin);
+  typename Bins::Place place[Batch::kEntries];
+  bins.places(batch, place);
 #pragma unroll
-  for (int i = 0; i < Batch::kEntries; ++i) atomicAdd(&stage.histogram[bin[i]], 1);
+  for (int i = 0; i < Batch::kEntries; ++i) atomicAdd(&stage.histogram[Bins::bin_of(place[i])], 1);
 }
 
 // Writes the columns of the k best of entries.count >= k entries, which are at columns below `width`. Or returns the
@@ -284,18 +306,19 @@ __device__ __forceinline__ int select_entries(const Group& group, const Entries&
   if (lowest) found.inside = entries.count - found.above;  // what is no entry was counted there
   const bool all = found.above + found.inside == k && !lowest;
   if (__builtin_expect(static_cast<long>(!all && found.inside > kMostTied), 0) != 0) return found.bin;
-  const int lowest_winner = all ? found.bin : found.bin + 1;
-  const int tied_bin = all ? kBins : found.bin;
+  const auto last_loser = Bins::last_of(found.bin - 1);
+  const auto last_tied = all ? last_loser : Bins::last_of(found.bin);
   entries.for_each_batch([&](const Batch& batch) {
     typename Entries::Winners winners;
     unsigned ties = 0;
-    int bin[Batch::kEntries];
-    bins.of(batch, bin);
+    typename Bins::Place place[Batch::kEntries];
+    bins.places(batch, place);
 #pragma unroll
     for (int i = 0; i < Batch::kEntries; ++i) {
-      winners.add(i, bin[i] >= lowest_winner);
-      if (bin[i] == tied_bin) ties |= 1U << i;
+      winners.add(i, place[i] > last_tied);
+      if (place[i] > last_loser) ties |= 1U << i;
     }
+    ties ^= winners.mask();
     winners.reserve(group.lane(), &scratch->count);
     winners.write(group.lane(), batch, stage.columns, out);
     if (ties != 0) {
@@ -458,11 +481,11 @@ __device__ __forceinline__ bool select_on_plateau(const Group& group, const Shor
                                                   int k, const ShortRowStage& stage, std::int32_t* out) {
   constexpr int kEntries = 4 * kQuads;
   Scratch* const scratch = stage.scratch;
-  int bin[kEntries];
-  CoarseBins{}.of(row, bin);
+  CoarseBins::Place place[kEntries];
+  CoarseBins{}.places(row, place);
 #pragma unroll
   for (int i = 0; i < kEntries; ++i) {
-    if (bin[i] == crowded && row.has(i)) scratch->low_key = float_bits(row.score[i]);  // anyone's
+    if (CoarseBins::bin_of(place[i]) == crowded && row.has(i)) scratch->low_key = float_bits(row.score[i]);  // anyone's
   }
   group.sync();
   const float plateau = bits_float(scratch->low_key);
