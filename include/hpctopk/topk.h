@@ -134,7 +134,8 @@ enum class View : std::int32_t {
 };
 
 // How Phase 1 proposes a boundary. A boundary's requested complete-row rank is rank_margin * k (strided view), or the
-// rank that leaves `sigmas` standard deviations of sampling error (hashed view).
+// rank that leaves `sigmas` standard deviations of sampling error (hashed view), or more where the sample shows that
+// the row's neighbours are alike, as in text, so that it says less than as many independent scores.
 struct SamplePolicy {
   View view = View::kHashed;
   std::int32_t stride = 32;          // scores of the row for each sample
@@ -143,7 +144,7 @@ struct SamplePolicy {
   std::int32_t chunk = 16;           // hashed view: consecutive samples, a power of two from 4 to 256
   float rank_margin = 1.5F;          // strided view: rho, the primary boundary's rank / k
   float rescue_margin = 1.75F;       // strided view: the secondary boundary's rank / k
-  float sigmas = 5.0F;  // hashed view: the primary boundary's margin; the secondary's is half as much again
+  float sigmas = 4.0F;  // hashed view: the primary boundary's margin; the secondary's is half as much again
 };
 
 // How Phase 3 splits the ordered key into digits (section 4.4).

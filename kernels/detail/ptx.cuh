@@ -45,6 +45,11 @@ __device__ __forceinline__ void wait_for_kernel_in_front() {
 #endif
 }
 
+// Has a line of memory brought to the L2 cache, and its page known.
+__device__ __forceinline__ void prefetch(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
 // The CTA's dynamic shared memory.
 __device__ __forceinline__ unsigned char* shared_memory() {
   extern __shared__ __align__(128) unsigned char shared[];
@@ -184,8 +189,19 @@ __device__ __forceinline__ int plus_lane_below(int value, int distance) {
   return value;
 }
 
-// Adds one to a counter in shared memory where `condition` says; returns what it was. Predicated: several are under way
-// at once.
+// Adds one to a counter in shared memory where `condition` says. Predicated: several are under way at once.
+__device__ __forceinline__ void count_if(bool condition, int* counter) {
+  asm volatile(
+      "{\n"
+      ".reg .pred add;\n"
+      "setp.ne.s32 add, %0, 0;\n"
+      "@add red.shared.add.u32 [%1], 1;\n"
+      "}"
+      :
+      : "r"(static_cast<int>(condition)), "r"(shared_address(counter))
+      : "memory");
+}
+// The same; returns what it was.
 __device__ __forceinline__ int add_one_if(bool condition, int* counter) {
   int before = 0;
   asm volatile(
@@ -309,6 +325,9 @@ __device__ __forceinline__ void bulk_copy(void* to, const void* from, std::uint3
 // the thread has begun to copy so has landed.
 __device__ __forceinline__ void copy_quad(float4* to, const float4* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copy_score(float* to, const float* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
 __device__ __forceinline__ void barrier_arrive_behind_copies(Barrier* barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");

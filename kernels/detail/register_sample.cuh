@@ -21,9 +21,7 @@ __device__ __forceinline__ Boundary propose_in_registers(const Group& group, con
                                                          const CandidateBuffer& buffer, const Then& then) {
   if constexpr (kView == View::kHashed) {
     constexpr int kQuads = kRegisterSamples / 4 / Group::kSize;
-    const GroupView view = row.length == full.length && row.quads == full.quads
-                               ? full
-                               : register_view(policy, row.length, row.quads, k, Group::kSize);
+    const GroupView view = row_view(full, policy, row.length, row.quads, k, Group::kSize);
     if (view.hashed.usable()) {
       return view.hashed.samples <= kRegisterSamples / 2
                  ? propose_hashed_in_registers<kQuads / 2>(group, row, view, buffer.histogram, buffer.scratch, then)

@@ -92,10 +92,6 @@ struct ReloadedSample {
   int thread;
 
   template <class Visit>
-  __device__ __forceinline__ void for_each(const Visit& visit) const {
-    for_each_quad([&](const uint4& keys, int quad) { for_each_of(keys, quad, visit); });
-  }
-  template <class Visit>
   __device__ __forceinline__ void for_each_quad(const Visit& visit) const {
     constexpr int kInFlight = 4;
     const int count = view.samples / 4;
@@ -116,16 +112,54 @@ struct ReloadedSample {
   }
 };
 
+// What a warp's chunks hold above a key: see HashedView::ranks().
+class ChunkCount {
+ public:
+  __device__ __forceinline__ explicit ChunkCount(int log_chunk) : width_(1 << min(log_chunk, 5)) {}
+
+  static constexpr int kBatch = 4;
+
+  // A few quads of each lane.
+  template <int kQuads>
+  __device__ __forceinline__ void add(const uint4 (&batch)[kQuads], std::uint32_t low) {
+    static_assert(kQuads <= kBatch);
+    unsigned own = 0;  // a byte a quad
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) {
+      for_each_of(batch[i], 0, [&](std::uint32_t key, int) { own += key > low ? 1U << (8 * i) : 0; });
+    }
+    unsigned all = own;
+#pragma unroll 1
+    for (int i = 1; i < width_; i <<= 1) all += __shfl_xor_sync(kFullWarp, all, i);
+    counted_ = __dp4a(own, 0x01010101U, counted_);
+    pairs_ = __dp4a(own, all, pairs_);
+  }
+  // Adds to the sums of all warps.
+  __device__ __forceinline__ void publish(int lane, int* counted, int* pairs) const {
+    const unsigned warp_counted = __reduce_add_sync(kFullWarp, counted_);
+    const unsigned warp_pairs = __reduce_add_sync(kFullWarp, pairs_);
+    if (lane != 0) return;
+    atomicAdd(counted, static_cast<int>(warp_counted));
+    atomicAdd(pairs, static_cast<int>(warp_pairs));
+  }
+
+ private:
+  int width_;  // of a chunk, in lanes
+  unsigned counted_ = 0;
+  unsigned pairs_ = 0;
+};
+
 // The width of the proposal's bins, as a shift.
 __device__ __forceinline__ int bin_shift(std::uint32_t low, std::uint32_t highest) {
   return max(0, kWarpSize - __clz(static_cast<int>(highest - low)) - kDigitBits);
 }
 
 // The default proposal (one chunk at a hashed place in each stratum) from its samples, of which each thread has seen
-// the range of its own, and sample.for_each visits their keys with their quads. The histogram's bins divide the range
+// the range of its own, and sample.for_each_quad visits their keys. The histogram's bins divide the range
 // from a key that is certainly below the boundary to the sample's maximum, so that the boundary stays sharp whatever
 // range the scores have. That key is the lowest of the maxima of disjoint subsets of the sample: with at least `rank`
-// subsets, at least `rank` samples reach it. begin_proposal() came before, and a barrier.
+// subsets, at least `rank` samples reach it. What is counted tells how alike neighbours are, and so the ranks.
+// begin_proposal() came before, and a barrier.
 template <class Group, class Sample>
 __device__ __forceinline__ Boundary hashed_boundary(const Group& group, const GroupView& group_view,
                                                     const Sample& sample, const SampleRange& range, int* histogram,
@@ -146,11 +180,17 @@ __device__ __forceinline__ Boundary hashed_boundary(const Group& group, const Gr
   highest = scratch->high_key;
   const int shift = bin_shift(low, highest);
   // What equals `low` is not counted, and taken for enough: on a plateau all threads would wait for one bin.
-  sample.for_each([&](std::uint32_t key, int) {
-    if (key > low) atomicAdd(&histogram[(key - low) >> shift], 1);
+  ChunkCount chunks(view.log_chunk);
+  sample.for_each_batch([&](const auto& batch) {
+    for (const uint4& keys : batch) {
+      for_each_of(keys, 0, [&](std::uint32_t key, int) { count_if(key > low, &histogram[(key - low) >> shift]); });
+    }
+    chunks.add(batch, low);
   });
+  chunks.publish(group.lane(), &scratch->above, &scratch->listed);
   group.sync();
-  find_rank(group, histogram, scratch, view.rank, view.second_rank);
+  const SampleRanks ranks = view.ranks(scratch->above, scratch->listed);
+  find_rank(group, histogram, scratch, ranks.primary, ranks.secondary);
   RankBin found = scratch->found[0];
   Boundary boundary;
   boundary.primary = low + (static_cast<std::uint32_t>(found.bin) << shift);
@@ -158,25 +198,28 @@ __device__ __forceinline__ Boundary hashed_boundary(const Group& group, const Gr
   boundary.highest = highest;
   boundary.usable = true;
   boundary.width = (1U << shift) - 1;
-  if (found.inside > view.rank / 8 && shift > 0) {  // a bin is wide, as where zero is in the range: divides it
+  if (found.inside > ranks.primary / 8 && shift > 0) {  // a bin is wide, as where zero is in the range: divides it
     const bool lowest = found.bin == 0;
     const int fine = max(0, shift - kDigitBits);
     group.sync();
     clear_histogram(group, histogram);
     if (group.thread == 0 && lowest) histogram[0] = kMaxHashedSamples;
     group.sync();
-    sample.for_each([&](std::uint32_t key, int) {
-      if (key > low && key - boundary.primary <= boundary.width) {
-        atomicAdd(&histogram[(key - boundary.primary) >> fine], 1);
+    sample.for_each_batch([&](const auto& batch) {
+      for (const uint4& keys : batch) {
+        for_each_of(keys, 0, [&](std::uint32_t key, int) {
+          const std::uint32_t digit = key - boundary.primary;
+          if (key > low && digit <= boundary.width) atomicAdd(&histogram[digit >> fine], 1);
+        });
       }
     });
     group.sync();
-    find_rank(group, histogram, scratch, view.rank - found.above);
+    find_rank(group, histogram, scratch, ranks.primary - found.above);
     found = scratch->found[0];
     boundary.primary += static_cast<std::uint32_t>(found.bin) << fine;
     boundary.width = (1U << fine) - 1;
   }
-  boundary.crowded = found.inside > view.rank;
+  boundary.crowded = found.inside > ranks.primary;
   return boundary;
 }
 
@@ -187,16 +230,29 @@ __device__ __forceinline__ void begin_proposal(const Group& group, int* histogra
     histogram[0] = kMaxHashedSamples;  // see hashed_boundary()
     scratch->low_key = kNanKey;
     scratch->high_key = 0;
+    scratch->above = 0;
+    scratch->listed = 0;
   }
 }
 
+// A sample on chip: visit() for each few of a thread's quads, which are neighbours of those of its neighbours. Where a
+// thread has none, the keys are those of no score.
 template <class Group>
 struct StagedSample {
   const uint4* keys;
   int thread, quads;
   template <class Visit>
-  __device__ __forceinline__ void for_each(const Visit& visit) const {
-    for (int quad = thread; quad < quads; quad += Group::kSize) for_each_of(keys[quad], quad, visit);
+  __device__ __forceinline__ void for_each_batch(const Visit& visit) const {
+#pragma unroll 1
+    for (int base = 0; base < quads; base += ChunkCount::kBatch * Group::kSize) {
+      uint4 batch[ChunkCount::kBatch];
+#pragma unroll
+      for (int i = 0; i < ChunkCount::kBatch; ++i) {
+        const int quad = base + i * Group::kSize + thread;
+        batch[i] = quad < quads ? keys[quad] : make_uint4(0, 0, 0, 0);
+      }
+      visit(batch);
+    }
   }
 };
 
@@ -205,12 +261,12 @@ struct RegisterSample {
   uint4 keys[kQuads];
   int thread, quads;
   template <class Visit>
-  __device__ __forceinline__ void for_each(const Visit& visit) const {
+  __device__ __forceinline__ void for_each_batch(const Visit& visit) const {
+    static_assert(kQuads <= ChunkCount::kBatch);
+    uint4 batch[kQuads];
 #pragma unroll
-    for (int i = 0; i < kQuads; ++i) {
-      const int quad = thread + i * Group::kSize;
-      if (quad < quads) for_each_of(keys[i], quad, visit);
-    }
+    for (int i = 0; i < kQuads; ++i) batch[i] = thread + i * Group::kSize < quads ? keys[i] : make_uint4(0, 0, 0, 0);
+    visit(batch);
   }
 };
 
@@ -339,9 +395,22 @@ __device__ __forceinline__ Boundary propose_staged(const Group& group, const Gro
   auto* const keys = reinterpret_cast<uint4*>(scores);
   begin_proposal(group, histogram, scratch);
   SampleRange range;
-  for (int quad = group.thread; quad < quads; quad += Group::kSize) {
-    const uint4 own = keys[quad] = ordered_keys(scores[quad]);
-    range.add(own, quad / Group::kSize, view.log_run);
+  constexpr int kAtOnce = 4;  // so that their latencies overlap
+#pragma unroll 1
+  for (int base = 0; base < quads; base += kAtOnce * Group::kSize) {
+    float4 own[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int quad = base + i * Group::kSize + group.thread;
+      own[i] = quad < quads ? scores[quad] : make_float4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int quad = base + i * Group::kSize + group.thread;
+      if (quad >= quads) continue;
+      keys[quad] = ordered_keys(own[i]);
+      range.add(keys[quad], quad / Group::kSize, view.log_run);
+    }
   }
   group.sync();
   return hashed_boundary(group, view, StagedSample<Group>{keys, group.thread, quads}, range, histogram, scratch);

@@ -48,14 +48,25 @@ HPCTOPK_HOST_DEVICE StridedView strided_view(const SamplePolicy& policy, std::in
 
 inline constexpr std::int32_t kMaxHashedSamples = 16384;
 
+// The sample ranks of the two boundaries.
+struct SampleRanks {
+  std::int32_t primary, secondary;
+};
+
 // One chunk of neighbouring scores in each stratum, at a place that a hash of row and stratum gives: a chunk costs one
 // memory transaction, because it begins at a multiple of its size, and no period of the row can line up with the hash.
 struct HashedView {
   std::int32_t samples;
-  std::int32_t stratum;    // quads of the row for each chunk
-  std::int32_t log_chunk;  // log2 of a chunk's quads
-  std::int32_t rank, second_rank;
+  std::int32_t stratum;            // quads of the row for each chunk
+  std::int32_t log_chunk;          // log2 of a chunk's quads
+  std::int32_t rank, second_rank;  // see SampleRanks
+  std::int32_t most;               // that a row's own rank may become: see ranks()
+  float expected;                  // samples among the k best
+  float sigmas;                    // the margin of `rank`
   HPCTOPK_HOST_DEVICE bool usable() const { return stratum >= (2 << log_chunk) - 1 && samples >= second_rank; }
+  // The ranks for a row whose chunks have `counted` samples above some score, and `pairs` pairs of samples that are
+  // above it and in one chunk, each with itself included.
+  HPCTOPK_HOST_DEVICE SampleRanks ranks(std::int32_t counted, std::int32_t pairs) const;
 
   // The row's quad that holds samples 4 i..4 i + 3.
   HPCTOPK_HOST_DEVICE std::int32_t quad(std::int32_t i, std::uint32_t seed) const {
@@ -74,6 +85,29 @@ HPCTOPK_HOST_DEVICE std::int32_t sample_rank(float m, float sigmas) {
   return static_cast<std::int32_t>(std::ceil(root * root));
 }
 
+// The secondary boundary's margin in the primary's, and the most that a row's own may become in the policy's.
+inline constexpr float kSecondMargin = 1.5F;
+inline constexpr float kMostMargin = 2.0F;
+// The margin in deviations of what the sample's chunks themselves show: of many rows they show about the same, so that
+// fewer will do than where nothing is known.
+inline constexpr float kShownSigmas = 3.0F;
+
+// Neighbours are alike in rows of text, and a sample of chunks errs as one of fewer scores would: by the design effect,
+// the variance of what chunks hold over that of independent scores.
+HPCTOPK_HOST_DEVICE SampleRanks HashedView::ranks(std::int32_t counted, std::int32_t pairs) const {
+  const auto all = static_cast<float>(counted);
+  const auto chunks = static_cast<float>(samples >> (log_chunk + 2));
+  const float excess = static_cast<float>(pairs) * chunks - all * all;
+  constexpr float kShare = 1.0F / (kShownSigmas * kShownSigmas);
+  if (!(excess > kShare * sigmas * sigmas * chunks * all)) return {rank, second_rank};
+  const float shown = kShownSigmas * std::sqrt(excess / (chunks * all));
+  const float margin = shown < kMostMargin * sigmas ? shown : kMostMargin * sigmas;
+  std::int32_t wanted = sample_rank(expected, margin);
+  if (wanted > most) wanted = most;
+  if (wanted > counted) wanted = counted;  // the others are not told apart
+  return {wanted > rank ? wanted : rank, sample_rank(expected, kSecondMargin * margin)};
+}
+
 HPCTOPK_HOST_DEVICE HashedView hashed_view(const SamplePolicy& policy, std::int32_t length, std::int32_t quads,
                                            std::int32_t k) {
   HashedView view{};
@@ -89,9 +123,11 @@ HPCTOPK_HOST_DEVICE HashedView hashed_view(const SamplePolicy& policy, std::int3
   if (chunks == 0) return view;
   view.samples = chunks * chunk;
   view.stratum = quads / chunks;
-  const float expected = static_cast<float>(view.samples) * static_cast<float>(k) / static_cast<float>(length);
-  view.rank = sample_rank(expected, policy.sigmas);
-  view.second_rank = sample_rank(expected, 1.5F * policy.sigmas);
+  view.expected = static_cast<float>(view.samples) * static_cast<float>(k) / static_cast<float>(length);
+  view.sigmas = policy.sigmas;
+  view.rank = sample_rank(view.expected, policy.sigmas);
+  view.second_rank = sample_rank(view.expected, kSecondMargin * policy.sigmas);
+  view.most = sample_rank(view.expected, kMostMargin * policy.sigmas);
   return view;
 }
 
@@ -114,12 +150,13 @@ HPCTOPK_HOST_DEVICE GroupView group_view(const SamplePolicy& policy, std::int32_
   const std::int32_t sampled = view.hashed.samples / 4;
   const std::int32_t active = sampled < threads ? sampled : threads;  // threads that have samples
   const std::int32_t whole = sampled / threads;                       // quads that all have
-  view.by_runs = active < view.hashed.second_rank;
+  const std::int32_t subsets = view.hashed.second_rank;
+  view.by_runs = active < subsets;
   if (view.by_runs) {
-    while (threads * (whole >> (view.log_run + 1)) >= view.hashed.second_rank) ++view.log_run;
-    view.enough = threads * (whole >> view.log_run) >= view.hashed.second_rank;
+    while (threads * (whole >> (view.log_run + 1)) >= subsets) ++view.log_run;
+    view.enough = threads * (whole >> view.log_run) >= subsets;
   } else {
-    while (view.log_threads < 5 && (active >> (view.log_threads + 1)) >= view.hashed.second_rank) ++view.log_threads;
+    while (view.log_threads < 5 && (active >> (view.log_threads + 1)) >= subsets) ++view.log_threads;
     view.enough = true;
   }
   return view;
@@ -133,6 +170,19 @@ HPCTOPK_HOST_DEVICE GroupView register_view(SamplePolicy policy, std::int32_t le
                                             std::int32_t k, std::int32_t threads) {
   if (policy.max_samples > kRegisterSamples) policy.max_samples = kRegisterSamples;
   return group_view(policy, length, quads, k, threads);
+}
+
+// The same for a row, where `full` is that of a full one. Rows of nearly that length take its ranks.
+HPCTOPK_HOST_DEVICE GroupView row_view(const GroupView& full, const SamplePolicy& policy, std::int32_t length,
+                                       std::int32_t quads, std::int32_t k, std::int32_t threads) {
+  if (quads < full.quads - full.quads / 128) return register_view(policy, length, quads, k, threads);
+  GroupView view = full;
+  view.length = length;
+  view.quads = quads;
+  if (quads != full.quads && full.hashed.samples > 0) {
+    view.hashed.stratum = quads / (full.hashed.samples >> (full.hashed.log_chunk + 2));
+  }
+  return view;
 }
 
 // Of a full row: as long as the matrix is wide, beginning where a quad does.
@@ -166,12 +216,12 @@ inline QuadView quad_view(const Plan& plan, std::int32_t threads, std::int32_t q
     return view;
   }
   const auto samples = static_cast<float>(view.hashed.samples);
-  const float expected = samples * static_cast<float>(plan.problem.k) / static_cast<float>(columns);
   view.least = static_cast<std::int32_t>(
       std::ceil(static_cast<float>(view.hashed.rank + 1) / samples * static_cast<float>(columns)));
   const std::int32_t sampling = view.hashed.samples / 4 < threads ? view.hashed.samples / 4 : threads;
   view.log_subset = -1;
   while (view.log_subset < 5 && sampling >> (view.log_subset + 1) >= view.hashed.rank) ++view.log_subset;
+  const float expected = view.hashed.expected;
   const float certain = expected - policy.sigmas * std::sqrt(expected);
   view.certain = certain > 1.0F ? static_cast<std::int32_t>(certain) : 1;
   return view;

@@ -17,6 +17,8 @@ inline float4 load_streaming(const float4* address) {
 
 inline void wait_for_kernel_in_front() { emulated::wait_for_kernel_in_front(); }
 
+inline void prefetch(const void*) {}
+
 inline unsigned char* shared_memory() { return emulated::current->cta->shared; }
 
 template <int kFirst>
@@ -53,6 +55,11 @@ inline int highest_bit(unsigned word) { return 31 - __builtin_clz(word); }
 inline int plus_lane_below(int value, int distance) {
   const int below = __shfl_up_sync(0xFFFFFFFFU, value, distance);
   return lane_of_current() >= distance ? value + below : value;
+}
+inline void count_if(bool condition, int* counter) {
+  if (!condition) return;
+  emulated::offset(counter);
+  ++*counter;
 }
 inline int add_one_if(bool condition, int* counter) {
   emulated::offset(counter);
@@ -175,6 +182,10 @@ inline void copy_quad(float4* to, const float4* from) {
   if (reinterpret_cast<std::uintptr_t>(to) % 16 != 0 || reinterpret_cast<std::uintptr_t>(from) % 16 != 0) {
     emulated::fail("a misaligned copy");
   }
+  std::memset(to, 0xEE, sizeof *to);
+  emulated::current->copies.push_back([=] { *to = *from; });
+}
+inline void copy_score(float* to, const float* from) {
   std::memset(to, 0xEE, sizeof *to);
   emulated::current->copies.push_back([=] { *to = *from; });
 }
