@@ -73,11 +73,13 @@ inline constexpr std::int32_t kRingBlock = kRingSelectThreads + kRingScanThreads
 inline constexpr std::int32_t kRingSlots = 2;  // of pieces, for each scanning warp
 inline constexpr std::int64_t kRingPieceBytes = 4096;
 inline constexpr std::int64_t kRingStateBytes = 1536;
-inline constexpr std::int32_t kMaxRingCandidates = 7168;  // of a row
+inline constexpr std::int32_t kMaxRingCandidates = 14336;  // of two rows
 constexpr std::int64_t ring_shared_bytes(std::int64_t samples, std::int64_t candidate_capacity, std::int32_t k) {
   return kRingScanThreads / 32 * kRingSlots * kRingPieceBytes + kRingStateBytes + shared_bytes(0) +
-         (2 * candidate_capacity + 256) * kCandidateBytes + 4 * ((std::int64_t{k} + 3) / 4 * 4 + samples);
+         (candidate_capacity + 256) * kCandidateBytes + 4 * ((std::int64_t{k} + 3) / 4 * 4 + samples);
 }
+// Candidates of one row that there is room for, of all.
+constexpr std::int32_t ring_room(std::int32_t candidate_capacity) { return candidate_capacity / 4 * 3 & ~1; }
 // Workspace of the persistent mapping on bulk copies where CTAs have more rows than one: how many have been taken.
 inline constexpr std::int64_t kClaimsBytes = 8;
 

@@ -37,11 +37,12 @@ __global__ void __launch_bounds__(kRingBlock, 1)
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
   const auto thread = static_cast<int>(threadIdx.x);
   const detail::Ring ring(detail::shared_memory(), capacity);
+  const bool feeds = thread >= kRingSelectThreads + kRingScanThreads;
   if (thread == 0) ring.init();
-  detail::barrier_sync<kRingBlock>();
+  if (!feeds) detail::barrier_sync<kRingBlock>();  // the others come to it with the first row
   if (thread < kRingSelectThreads) {
     detail::RingSelection(operands, policy, capacity).select_rows();
-  } else if (thread < kRingSelectThreads + kRingScanThreads) {
+  } else if (!feeds) {
     detail::RingScan(ring, thread - kRingSelectThreads).scan_rows();
   } else {
     detail::RingFeed(ring, operands, policy.sample, full, claims, thread % detail::kWarpSize).feed_rows();

@@ -138,11 +138,11 @@ bool make_ring(const Request& request, Proposal* proposal) {
       detail::register_view(sample, columns, columns / 4, problem.k, kernels::kRingSelectThreads).hashed;
   const std::int64_t room =
       request.device.shared_memory_per_block - kernels::ring_shared_bytes(view.samples, 0, problem.k);
-  const std::int64_t fits = room / (2 * kernels::kCandidateBytes);
+  const std::int64_t fits = room / kernels::kCandidateBytes;
   const auto capacity = static_cast<std::int32_t>(std::min<std::int64_t>(fits, kernels::kMaxRingCandidates)) & ~1;
-  if (capacity < problem.k + kernels::kMinStagedRoom) return false;
+  if (capacity / 2 < problem.k + kernels::kMinStagedRoom) return false;
   const double most = view.usable() ? (view.rank + 3 * std::sqrt(static_cast<double>(view.rank))) / view.samples : 1;
-  if (most * columns > capacity) return false;
+  if (most * columns > capacity / 2) return false;
   proposal->block = kernels::kRingBlock;
   proposal->candidate_capacity = capacity;
   proposal->shared_bytes = kernels::ring_shared_bytes(view.samples, capacity, problem.k);

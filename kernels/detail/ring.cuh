@@ -26,13 +26,20 @@ struct RingRow {
   HashedView view;
   std::int32_t log_threads, log_run;  // see GroupView
   bool by_runs, enough;
-  bool sampled;  // its sample is brought
-  bool end;      // there are no more rows
+  bool sampled;              // its sample is brought
+  float edges[kEdgeScores];  // with the sample
+  bool end;                  // there are no more rows
   // A row that is scanned again, because it had too few candidates or too many: from here.
   bool again;
   bool had_few, had_many;
   std::uint32_t floor;
   std::uint32_t highest;
+
+  // The index of a row's i-th score that is in no whole quad; negative: there is none.
+  __device__ int edge(int i) const {
+    if (i < row.head) return i;
+    return i < row.head + row.tail() ? row.length - row.tail() + i - row.head : -1;
+  }
 };
 
 // What is to be scanned of a row, and what has been found.
@@ -42,7 +49,7 @@ struct RingTask {
   int first;   // the index of the first quad's first score
   int limit;   // equals of the floor come in before this index, in whole pieces: see Admission
   float floor_before, floor;
-  int count;  // candidates; more than the capacity: some have found no room
+  int count;  // candidates; more than there is room for: some have found none
   Boundary boundary;
 };
 
@@ -53,7 +60,7 @@ struct Ring {
   static constexpr int kQuads = 8;                        // of a lane in a piece
   static constexpr int kPieceQuads = kQuads * kWarpSize;  // which one warp scans
   static constexpr int kPieceScores = 4 * kPieceQuads;
-  static constexpr int kPlaces = 2;  // of rows that have candidates
+  static constexpr int kPlaces = 2;  // of rows that have candidates: the two ends of one buffer
   static constexpr int kKnown = 4;   // rows that are known: one refined, one scanned, one proposed for, one to come
   static_assert(kPieceQuads * static_cast<std::int64_t>(sizeof(float4)) == kernels::kRingPieceBytes);
 
@@ -62,7 +69,7 @@ struct Ring {
     Barrier full[kWarps * kSlots];  // a warp's are neighbours, as its slots are
     Barrier known[kKnown];
     Barrier sampled;            // the sample is there, or none is needed
-    Barrier first_sampled;      // that of the first turn: passes no other phase, so that one may come to it late
+    Barrier first_sampled;      // that of the first turn is there: passes no other phase, so one may come to it late
     Barrier proposed[kPlaces];  // nobody needs the sample any more, nor the candidates of the row before
     Barrier scanned[kPlaces];
     Barrier refined[kKnown];  // nobody needs the row any more
@@ -75,8 +82,8 @@ struct Ring {
 
   float4* pieces;
   State* state;
-  unsigned char* rest;  // histogram and scratch, the places' candidates, and what the selection needs
-  int capacity;         // candidates of a place: an even number, so that each place begins at a multiple of 16 bytes
+  unsigned char* rest;  // histogram and scratch, candidates, and what the selection needs
+  int capacity;         // candidates: an even number
 
   __device__ Ring(unsigned char* shared, int capacity)
       : pieces(reinterpret_cast<float4*>(shared)),
@@ -93,7 +100,7 @@ struct Ring {
       barrier_init(&state->refined[i], kSelectWarps);
     }
     barrier_init(&state->sampled, kWarpSize);
-    barrier_init(&state->first_sampled, kWarpSize);
+    barrier_init(&state->first_sampled, kernels::kRingSelectThreads);
     for (int i = 0; i < kPlaces; ++i) {
       barrier_init(&state->proposed[i], 1);
       barrier_init(&state->scanned[i], kWarps);
@@ -117,22 +124,36 @@ struct Ring {
   __device__ static int pieces_of(int quads) { return (quads + kPieceQuads - 1) / kPieceQuads; }
   __device__ float4* piece(int slot) const { return pieces + slot * kPieceQuads; }
 
-  __device__ std::uint64_t* candidates(int turn) const { return place(turn % kPlaces); }
+  // A turn's candidates [begin, end), counted from its end of the buffer.
+  __device__ std::uint64_t* candidates(int turn, int begin, int end) const {
+    return all_candidates() + (turn % kPlaces == 0 ? begin : capacity - end);
+  }
+  // What a row has room for, and until the row before has been refined. By then a quarter of it has been scanned.
+  __device__ int room() const { return kernels::ring_room(capacity); }
+  __device__ int early_room() const { return capacity - room(); }
   __device__ CandidateBuffer buffer(int turn) const {
-    CandidateBuffer buffer = buffer_at(rest, capacity);
-    buffer.candidates = candidates(turn);
+    CandidateBuffer buffer = buffer_at(rest, room());
+    buffer.candidates = candidates(turn, 0, buffer.capacity);
     return buffer;
   }
   __device__ BestStage best_stage() const {
-    std::uint64_t* const tied = place(kPlaces);
+    std::uint64_t* const tied = all_candidates() + capacity;
     return {tied, nullptr, reinterpret_cast<std::int32_t*>(tied + kDirectRank)};
   }
   // Behind the best k.
   __device__ float4* sample(int k) const { return reinterpret_cast<float4*>(best_stage().best) + (k + 3) / 4; }
+  // Starts to copy a row's sample there, as one of `threads` threads.
+  __device__ __forceinline__ void bring_sample(const RingRow& row, int k, int thread, int threads) const {
+    const HashedView view = row.view;
+    const float4* const quads = row.row.quad(0);
+    const std::uint32_t seed = row.row.seed;
+    float4* const to = sample(k);
+    for (int i = thread; i < view.samples / 4; i += threads) copy_quad(to + i, quads + view.quad(i, seed));
+  }
 
  private:
-  __device__ std::uint64_t* place(int i) const {
-    return reinterpret_cast<std::uint64_t*>(rest + kernels::shared_bytes(0)) + i * capacity;
+  __device__ std::uint64_t* all_candidates() const {
+    return reinterpret_cast<std::uint64_t*>(rest + kernels::shared_bytes(0));
   }
 };
 

@@ -26,17 +26,20 @@ class RingFeed {
   __device__ __forceinline__ void feed_rows() const {
     const std::int64_t rows = live_rows(operands_);
     std::int64_t next = blockIdx.x;
+    // The first row's page is looked up while its length comes.
+    if (next < rows && lane_ == 0) prefetch(operands_.scores + next * operands_.row_stride);
     int repeated = 0;
     bool paused = true;
     for (int turn = 0;; ++turn) {
       const int done = turn - (paused ? 2 : Ring::kKnown);
       if (done >= 0) ring_.wait_refined(done);
       bool begun = false;
-      const bool again = repeat_row(turn, &repeated);
+      const bool again = turn > 0 && repeat_row(turn, &repeated);
       while (!again && !begun && next < rows) {
         begun = begin_row(turn, next);
         if (!begun) next = take_row();
       }
+      if (turn == 0) barrier_sync<kernels::kRingBlock>();  // the ring's barriers are there
       const bool there = again || begun;
       RingRow& row = ring_.row(turn);
       if (lane_ == 0) {
@@ -47,12 +50,9 @@ class RingFeed {
       __syncwarp();
       paused = !there;
       if (turn > 0) ring_.wait_proposed(turn - 1);  // that sample has been read
-      if (row.sampled) {
-        bring_sample(row);
-      } else {
-        barrier_arrive(&ring_.state->sampled);
-      }
-      if (turn == 0) barrier_arrive_behind_copies(&ring_.state->first_sampled);
+      if (begun) bring_edges(&row);
+      if (row.sampled && turn > 0) ring_.bring_sample(row, operands_.k, lane_, kWarpSize);
+      barrier_arrive_behind_copies(&ring_.state->sampled);
       if (row.end) break;
       if (begun) next = take_row();
     }
@@ -86,20 +86,18 @@ class RingFeed {
       write_whole_row(Group<kWarpSize>{lane_}, row, operands_.k, operands_.out + index * operands_.out_row_stride);
       return false;
     }
-    const GroupView view =
-        row.length == full_.length && row.quads == full_.quads
-            ? full_
-            : register_view(policy_, row.length, row.quads, operands_.k, kernels::kRingSelectThreads);
+    const GroupView view = row_view(full_, policy_, row.length, row.quads, operands_.k, kernels::kRingSelectThreads);
     if (lane_ == 0) {
       RingRow& to = ring_.row(turn);
       to.row = row;
       to.index = index;
       to.view = view.hashed;
+      to.view.most = min(to.view.most, most_rank(view.hashed, row.length));
       to.log_threads = view.log_threads;
       to.log_run = view.log_run;
       to.by_runs = view.by_runs;
       to.enough = view.enough;
-      to.sampled = row.length > ring_.capacity && view.hashed.usable();
+      to.sampled = row.length > ring_.capacity / Ring::kPlaces && view.hashed.usable();
       to.again = false;
       to.had_few = to.had_many = false;
     }
@@ -107,13 +105,15 @@ class RingFeed {
     return true;
   }
 
-  __device__ __forceinline__ void bring_sample(const RingRow& row) const {
-    const HashedView view = row.view;
-    const float4* const quads = row.row.quad(0);
-    const std::uint32_t seed = row.row.seed;
-    float4* const to = ring_.sample(operands_.k);
-    for (int i = lane_; i < view.samples / 4; i += kWarpSize) copy_quad(to + i, quads + view.quad(i, seed));
-    barrier_arrive_behind_copies(&ring_.state->sampled);
+  // The rank of so many candidates that as a rule there is room for them, though neighbours may be alike.
+  __device__ __forceinline__ int most_rank(const HashedView& view, int length) const {
+    const float share = 0.65F * static_cast<float>(ring_.room()) / static_cast<float>(length);
+    return max(view.rank, static_cast<int>(share * static_cast<float>(view.samples)));
+  }
+
+  __device__ __forceinline__ void bring_edges(RingRow* row) const {
+    const int index = row->edge(lane_);
+    if (index >= 0) copy_score(&row->edges[lane_], row->row.scores + index);
   }
 
   const Ring& ring_;

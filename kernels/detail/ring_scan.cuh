@@ -92,7 +92,7 @@ class RingScan {
       RingTask& task = ring_.task(turn);
       const int pieces = task.pieces;
       if (pieces < 0) return;
-      std::uint64_t* const candidates = ring_.candidates(turn);
+      int room = turn == 0 ? ring_.room() : ring_.early_room();  // that the lane knows of
       const int limit = task.limit;
       const float floor = task.floor;
       const float floor_before = task.floor_before;
@@ -101,8 +101,8 @@ class RingScan {
 #pragma unroll 1
       for (; piece < pieces; piece += Ring::kWarps) {
         barrier_wait(&state.full[slot], parity);
-        scan_piece(SharedQuads(ring_.piece(slot)), left, first, first < limit ? floor_before : floor, candidates,
-                   &task.count);
+        scan_piece(SharedQuads(ring_.piece(slot)), left, first, first < limit ? floor_before : floor, turn, &task.count,
+                   &room);
         if (++slot == end_slot) {
           slot -= Ring::kSlots;
           parity ^= 1;
@@ -126,8 +126,8 @@ class RingScan {
 
   // Appends what a piece, of whose quads `left` or all hold scores, has to offer. A lane that finds no room for all it
   // has appends nothing: `count` tells.
-  __device__ __forceinline__ void scan_piece(const SharedQuads& quads, int left, int first, float floor,
-                                             std::uint64_t* candidates, int* count) const {
+  __device__ __forceinline__ void scan_piece(const SharedQuads& quads, int left, int first, float floor, int turn,
+                                             int* count, int* room) const {
     float4 scores[Ring::kQuads];
 #pragma unroll
     for (int j = 0; j < Ring::kQuads; ++j) scores[j] = quads[quad_of(j)];
@@ -149,8 +149,12 @@ class RingScan {
     int slot = 0;
     if (lane_ == kWarpSize - 1) slot = atomicAdd(count, through);
     through += __shfl_sync(kFullWarp, slot, kWarpSize - 1);
-    if (through > ring_.capacity) mask = 0;
-    SharedComposites to(candidates + through - mine);
+    if (through > *room) {
+      if (*room != ring_.room()) ring_.wait_refined(turn - 1);
+      *room = ring_.room();
+      if (through > *room) mask = 0;
+    }
+    SharedComposites to(ring_.candidates(turn, through - mine, through));
     const int before_first = ~first;  // indices are stored as their complement
 #pragma unroll 1
     while (mask != 0) {

@@ -40,13 +40,20 @@ class RingSelection {
   __device__ __forceinline__ bool propose(int turn) const {
     const Group group = this->group();
     const Ring ring = this->ring();
+    if (turn == 0) {  // nobody has anything else to do
+      ring.wait_known(turn);
+      const RingRow& first = ring.row(turn);
+      if (first.sampled) ring.bring_sample(first, operands_.k, group.thread, Group::kSize);
+      barrier_arrive_behind_copies(&ring.state->first_sampled);
+      barrier_wait(&ring.state->first_sampled, 0);
+    }
     if (group.warp() == 0) {  // and the others for it: a warp that tries again and again takes issue slots
       ring.wait_known(turn);
       barrier_wait(&ring.state->sampled, turn & 1);
     }
     group.sync();  // the row before has been refined
     const RingRow& next = ring.row(turn);
-    const CandidateBuffer buffer = ring.buffer(turn);
+    const CandidateBuffer buffer = buffer_at(ring.rest, 0);
     Boundary boundary;  // admits every score: right where the row fits or has no usable view
     if (next.again) {
       boundary = Boundary::at(next.floor);
@@ -72,15 +79,15 @@ class RingSelection {
     const Admission admission = Admission::from(boundary.primary, boundary.limit);
     int count = 0;
     if (row.head + row.tail() > 0) {
-      const int index = lane < row.head ? lane : row.length - row.tail() + lane - row.head;
-      const bool inside = lane < row.head + row.tail();
-      const float score = row.scores[inside ? index : 0];
+      const int index = next.edge(lane);
+      const bool inside = index >= 0;
+      const float score = next.edges[inside ? lane : 0];
       const bool open = admission.before(index) || !admission.closed;
       const bool admitted = inside && open && !(score <= admission.floor_at(index));
       const unsigned all = __ballot_sync(kFullWarp, admitted);
       if (admitted) {
-        ring.candidates(turn)[__popc(all & lanes_below(lane))] =
-            composite(ordered_key(score), static_cast<std::uint32_t>(index));
+        const int place = __popc(all & lanes_below(lane));
+        *ring.candidates(turn, place, place + 1) = composite(ordered_key(score), static_cast<std::uint32_t>(index));
       }
       count = __popc(all);
       __syncwarp();
@@ -110,15 +117,16 @@ class RingSelection {
     const int k = operands_.k;
     if (done.row.length == 0) {
       // A turn without a row.
-    } else if (count < k || count > ring.capacity) {
+    } else if (count < k || count > ring.room()) {
       if (!repeat(turn)) {
         select_again<View::kHashed>(group, done.index, count < k, operands_, policy_, buffer);
       }
     } else {
       std::int32_t* const out = operands_.out + done.index * operands_.out_row_stride;
       select_from_registers(group, {nullptr, count, k, done.row.length, done.row.start, out},
-                            CandidatesOnChip{buffer.candidates}, task.boundary.primary, task.boundary.highest,
-                            task.boundary.limit, buffer.histogram, buffer.scratch, ring.best_stage());
+                            CandidatesOnChip{ring.candidates(turn, 0, count)}, task.boundary.primary,
+                            task.boundary.highest, task.boundary.limit, buffer.histogram, buffer.scratch,
+                            ring.best_stage());
       if (operands_.statistics != nullptr && this->group().thread == 0) {
         count_row(operands_.statistics, done.row.length, count,
                   RowWork{1 + done.had_few + done.had_many, done.had_few, false});
@@ -142,9 +150,9 @@ class RingSelection {
     if (few && floor >= primary) return false;
     if (!few) {
       const CandidateBuffer buffer = ring.buffer(turn);
-      const int count = ring.capacity - kWarpSize;  // the lane that has found no room may have left as many out
-      floor = composite_key(kth_best(group, buffer.candidates, count, operands_.k, primary, row.row.length,
-                                     policy_.digits, buffer.histogram, buffer.scratch));
+      const int count = ring.room() - kWarpSize;  // the lane that has found no room may have left as many out
+      floor = composite_key(kth_best(group, ring.candidates(turn, 0, count), count, operands_.k, primary,
+                                     row.row.length, policy_.digits, buffer.histogram, buffer.scratch));
       if (floor <= primary) return false;
     }
     if (group.thread == 0) {

@@ -163,7 +163,7 @@ void expect_right(const Mapping& mapping, unsigned seed) {
   // With few multiprocessors CTAs take rows in turn.
   if (!make_plan(problem, hopper(queue ? 1 : uniform(rng, 0, 1) == 0 ? 132 : 4), options, &plan).ok()) return;
   if (plan.block == kernels::kRingBlock && uniform(rng, 0, 1) == 0) {  // rows whose candidates find no room
-    plan.candidate_capacity = (plan.problem.k + kernels::kMinStagedRoom) & ~1;
+    plan.candidate_capacity = 2 * (plan.problem.k + kernels::kMinStagedRoom);
   }
 
   std::vector<float> memory(static_cast<std::size_t>(problem.num_rows * problem.row_stride + 32));
