@@ -54,6 +54,9 @@ __device__ __forceinline__ void finish_by_first(const Group& group, Cluster owne
   const int k = operands.k;
   const int total = owner.total(group, buffer.scratch, part.count > buffer.capacity ? kTooMany : part.count);
   if (total < k || total >= kTooMany) {
+    if (operands.statistics != nullptr && owner.finishes() && group.thread == 0) {
+      atomicAdd(atomic_word(&operands.statistics->scores_read), static_cast<unsigned long long>(row.length));
+    }
     select_row<kView>(group, owner, row, policy, k, total < k, buffer, out, operands.statistics);
     return;
   }
@@ -85,6 +88,67 @@ struct alignas(16) ClusterStage {
   QuadSampleStage<Group> sample;
 };
 
+// A boundary for a row of which `total`, too few, were admitted.
+template <View kView, class Group>
+__device__ __forceinline__ Boundary lower_boundary(const Group& group, const QuadView& view,
+                                                   const QuadSampleStage<Group>* sample, const Boundary& boundary,
+                                                   int total, int k) {
+  Boundary lower = Boundary::at(boundary.primary);
+  if (boundary.limit != Boundary::kNoLimit) {
+    if (boundary.limit < Boundary::kNoLimit / 2) lower.limit = 2 * boundary.limit;
+  } else if constexpr (kView == View::kHashed) {  // by what has come of the rank: that of 2 k
+    lower.primary = key_of_rank(group, sample, 2 * k / max(total, 1) * view.hashed.rank);
+  } else {
+    lower.primary = boundary.secondary;
+  }
+  return lower;
+}
+
+// Another scan of a row whose boundary has admitted too few or more than there is room for, out of what is on chip; the
+// members agree on its boundary without a word. Then, or where there is none, the rest as in finish_generally(). Out of
+// line, and so by value: few come here.
+template <View kView, class Places, class Group>
+__device__ __noinline__ void select_again(Group group, Cluster owner, DealtPart<Group> part,
+                                          SharedRefinement<Group> refinement, Row row, int length, std::int64_t index,
+                                          Boundary boundary, Places order, int count, const Operands& operands,
+                                          const Policy& policy, const QuadView& view,
+                                          const QuadSampleStage<Group>* sample, CandidateBuffer buffer,
+                                          BestStage best) {
+  const int k = operands.k;
+  auto* const spare = reinterpret_cast<std::uint32_t*>(best.tied);  // the stages
+  const auto [many, place] = refinement.refusal(group, k);
+  const Boundary next =
+      many ? order.through(place) : lower_boundary<kView>(group, view, sample, boundary, refinement.total(), k);
+  bool helps = many ? next.primary > boundary.primary || next.limit < boundary.limit
+                    : next.primary < boundary.primary || next.limit > boundary.limit;
+  helps &= boundary.primary != 0;  // where all is admitted, the places have no range
+  if (helps) {
+    if (group.thread == 0) buffer.scratch->count = 0;
+    refinement.clear(group);
+    if (!part.holds(row, length) || !refinement.spares(buffer, count)) {
+      part.restart(group, row);
+      if (operands.statistics != nullptr && group.thread == 0) {
+        atomicAdd(atomic_word(&operands.statistics->scores_read),
+                  static_cast<unsigned long long>(part.share(row, length)));
+      }
+    }
+    group.sync();
+    count = part.template scan<true>(group, row, length, next, buffer);
+    const auto again = Places::of(next, many ? order.high() : boundary.primary);
+    boundary.primary = next.primary;
+    boundary.limit = next.limit;
+    if (refinement.select(group, buffer, count, spare, again, k, row.start,
+                          operands.out + index * operands.out_row_stride, 1)) {
+      if (operands.statistics != nullptr && owner.finishes() && group.thread == 0) {
+        count_row(operands.statistics, length, refinement.total(), RowWork{1, !many, false});
+      }
+      return;
+    }
+  }
+  finish_generally<kView>(group, owner, ClusterPart{index, boundary.primary, boundary.highest, boundary.limit, count},
+                          operands, policy, buffer, best);
+}
+
 // A row whose boundary may need a limit, or that the paper's view samples: from the proposal to the output. Out of
 // line, and so by value.
 template <View kView, int kQuads, class Group>
@@ -92,44 +156,44 @@ __device__ __noinline__ void select_specially(Group group, Cluster owner, DealtP
                                               SharedRefinement<Group> refinement, QuadSample<kQuads> sample, Row row,
                                               int length, std::int64_t index, QuadProposal proposal,
                                               const Operands& operands, const Policy& policy, const QuadView& view,
-                                              CandidateBuffer buffer, BestStage best) {
+                                              QuadSampleStage<Group>* stage, CandidateBuffer buffer, BestStage best) {
   const int k = operands.k;
   Boundary boundary;
   if constexpr (kView == View::kHashed) {
-    boundary = proposal.boundary;
-    if (boundary.crowded) {
+    if (proposal.boundary.crowded) {
       const int end = min(row.quads, (length - row.head) >> 2);
-      boundary = limit_plateau(group, view, sample, length, end, k, policy.sample.sigmas, proposal, buffer.histogram,
-                               buffer.scratch);
+      proposal = divide_crowd(group, view, sample, length, end, k, policy.sample.sigmas, proposal, stage,
+                              buffer.histogram, buffer.scratch);
     }
+    boundary = proposal.boundary;
   } else {
     Row valid = row;
     valid.length = length;
     group.sync();
     boundary = propose_strided(group, valid, policy.sample, k, buffer.histogram, buffer.scratch);
+    proposal.certain = FewBins::of(boundary.primary, max(boundary.primary, boundary.highest));
   }
   const int count = part.template scan<true>(group, row, length, boundary, buffer);
   cluster_wait();
-  if (policy.digits == Digits::kNormalised) {
-    auto* const places = reinterpret_cast<std::uint32_t*>(best.tied);
-    std::int32_t* const out = operands.out + index * operands.out_row_stride;
-    bool selected = false;
-    if (boundary.limit != Boundary::kNoLimit) {
-      selected = refinement.select(group, buffer, count, places, PlateauPlaces::of(boundary.primary, boundary.limit), k,
-                                   row.start, out);
-    } else if (boundary.primary < boundary.highest) {
-      selected = refinement.select(group, buffer, count, places,
-                                   KeyPlaces{FewBins::of(boundary.primary, boundary.highest)}, k, row.start, out);
-    }
-    if (selected) {
-      if (operands.statistics != nullptr && owner.finishes() && group.thread == 0) {
-        count_row(operands.statistics, length, refinement.total(), RowWork{});
-      }
-      return;
-    }
+  if (policy.digits != Digits::kNormalised) {
+    finish_generally<kView>(group, owner, ClusterPart{index, boundary.primary, boundary.highest, boundary.limit, count},
+                            operands, policy, buffer, best);
+    return;
   }
-  finish_generally<kView>(group, owner, ClusterPart{index, boundary.primary, boundary.highest, boundary.limit, count},
-                          operands, policy, buffer, best);
+  const auto select = [&](const auto& order) {
+    if (!refinement.select(group, buffer, count, reinterpret_cast<std::uint32_t*>(best.tied), order, k, row.start,
+                           operands.out + index * operands.out_row_stride)) {
+      select_again<kView>(group, owner, part, refinement, row, length, index, boundary, order, count, operands, policy,
+                          view, stage, buffer, best);
+    } else if (operands.statistics != nullptr && owner.finishes() && group.thread == 0) {
+      count_row(operands.statistics, length, refinement.total(), RowWork{});
+    }
+  };
+  if (boundary.limit != Boundary::kNoLimit) {
+    select(PlateauPlaces::of(boundary, proposal.certain.low_of(0)));
+  } else {
+    select(KeyPlaces{proposal.certain});
+  }
 }
 
 // A row to a cluster. Shared memory: the stages, their barriers, then as in shared_bytes(), with a ClusterStage behind
@@ -177,7 +241,7 @@ __device__ __forceinline__ void select_cluster_row(const Group& group, unsigned 
   const BestStage best = best_stage(shared, k);
   if (special) {
     select_specially<kView>(group, Cluster(log_size), part, refinement, sample, row, length, index, proposal, operands,
-                            policy, view, buffer, best);
+                            policy, view, &stage->sample, buffer, best);
     return;
   }
   const int count = part.template scan<false>(group, row, length, proposal.boundary, buffer);
@@ -189,10 +253,8 @@ __device__ __forceinline__ void select_cluster_row(const Group& group, unsigned 
     }
     return;
   }
-  const Boundary& boundary = proposal.boundary;
-  finish_generally<kView>(group, Cluster(log_size),
-                          ClusterPart{index, boundary.primary, boundary.highest, Boundary::kNoLimit, count}, operands,
-                          policy, buffer, best);
+  select_again<kView>(group, Cluster(log_size), part, refinement, row, length, index, proposal.boundary,
+                      KeyPlaces{proposal.certain}, count, operands, policy, view, &stage->sample, buffer, best);
 }
 #endif
 

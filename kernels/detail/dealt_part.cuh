@@ -44,6 +44,28 @@ class DealtPart {
     for (int stage = stages_of(pieces); stage < stages; ++stage) barrier_wait(&full_[stage], 0);
   }
 
+  // Starts the copies again, for another scan. All threads call it, and have done with what was in the stages.
+  __device__ __forceinline__ void restart(const Group& group, const Row& row) const {
+    async_proxy_fence();
+    group.sync();
+    if (group.thread < kStages) barrier_invalidate(&full_[group.thread]);
+    start(group, row);
+    group.sync();
+  }
+
+  // Whether the stages hold all that scan() has seen, and it may be called again without restart().
+  __device__ bool holds(const Row& row, int length) const {
+    return pieces_of(valid_quads(row, length)) <= kStages * kStagePieces;
+  }
+
+  // The member's scores of a row's first `length`, its edges left out.
+  __device__ int share(const Row& row, int length) const {
+    const int quads = valid_quads(row, length);
+    const int before = (pieces_of(quads) - 1) * Group::kSize;  // quads of the pieces before the last
+    const int last = quads - (before << log_size_) - rank_ * Group::kSize;
+    return before < 0 ? 0 : 4 * (before + min(last, Group::kSize));
+  }
+
   // Admits what the boundary does of the first `length` scores of the started `row`; returns the number of candidates,
   // which is above the buffer's capacity where not all are there. buffer.scratch->count is 0, and a barrier has been
   // since. Not kLimited: the boundary has no limit.
@@ -64,7 +86,7 @@ class DealtPart {
     }
     int end = min(length, row.length - row.tail());
     Row valid = row;  // of what is copied from here on all is waited for
-    valid.quads = (end - row.head + 3) >> 2;
+    valid.quads = valid_quads(row, length);
     const int pieces = pieces_of(valid.quads);
     if (admission.closed) end = min(end, admission.index);
     const int first = row.head + (rank_ << kLogPiece);  // of piece 0; pieces are 2^log_stride scores apart
@@ -116,6 +138,10 @@ class DealtPart {
   __device__ int pieces_of(int quads) const {
     const int others = (1 << log_size_) - rank_;
     return (quads + others * Group::kSize - 1) >> (kLogPiece - 2 + log_size_);
+  }
+  // The quads that hold a row's first `length` scores, as far as they are copied.
+  __device__ static int valid_quads(const Row& row, int length) {
+    return (min(length, row.length - row.tail()) - row.head + 3) >> 2;
   }
   __device__ static int stages_of(int pieces) { return (pieces + kStagePieces - 1) >> 1; }
 

@@ -267,6 +267,10 @@ __device__ __forceinline__ void barrier_init(Barrier* barrier, int arrivals) {
 __device__ __forceinline__ void barrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
+// Before another barrier_init().
+__device__ __forceinline__ void barrier_invalidate(Barrier* barrier) {
+  asm volatile("mbarrier.inval.shared.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
 __device__ __forceinline__ void barrier_arrive(Barrier* barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }

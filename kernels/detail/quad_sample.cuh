@@ -122,9 +122,82 @@ struct QuadSample {
 struct QuadProposal {
   Boundary boundary;
   FewBins sampled;  // the sample's bins,
-  int place;        // and the boundary's among them
+  int place;        // and the boundary's among them; kFewBins: they count fewer than its rank
   FewBins certain;  // for the candidates: from the boundary to where all are certainly among the k best
 };
+
+// The range of keys that a stage's histogram is of, and up to where the sample matters.
+struct QuadRange {
+  std::uint32_t low, high, top;
+
+  // `high`: the highest that is not one warp's alone.
+  template <class Group>
+  __device__ __forceinline__ static QuadRange of(const Group& group, const QuadSampleStage<Group>* stage) {
+    const int warp = group.lane() % Group::kWarps;
+    QuadRange range;
+    range.low = __reduce_min_sync(kFullWarp, stage->ranges[warp].low);
+    range.high = __reduce_max_sync(kFullWarp, min(stage->ranges[warp].high, stage->ranges[warp ^ 1].high));
+    range.top = __reduce_max_sync(kFullWarp, stage->ranges[warp].high);
+    return range;
+  }
+  __device__ __forceinline__ FewBins bins() const { return FewBins::of(low, max(low, high)); }
+};
+
+// A boundary by what a sample has in a range. Its keys are those of its quads within the row. `thin`: that all scores
+// are admitted.
+template <int kQuads, class Group>
+__device__ __forceinline__ QuadProposal propose_within(const Group& group, const QuadView& view,
+                                                       const QuadSample<kQuads>& sample, const uint4* keys,
+                                                       const QuadRange& range, bool thin,
+                                                       QuadSampleStage<Group>* stage) {
+  QuadProposal result;
+  result.sampled = range.bins();
+  // What equals range.low is not counted, and taken for enough: on a plateau all threads would wait for one bin.
+  const auto count = [&](std::uint32_t key, float score) {
+    if (key > range.low) atomicAdd(&stage->histogram[result.sampled.place(key, score)], 1);
+  };
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i) {
+    count(keys[i].x, sample.scores[i].x);
+    count(keys[i].y, sample.scores[i].y);
+    count(keys[i].z, sample.scores[i].z);
+    count(keys[i].w, sample.scores[i].w);
+  }
+  group.sync();
+  const SummedBins sums(stage->histogram, group.lane());
+  int fewer = 0;  // bins through which there are fewer than view.rank and, in the upper half, than view.certain
+#pragma unroll
+  for (int i = 0; i < SummedBins::kCount; ++i) {
+    fewer += sums.through[i] < view.hashed.rank;
+    fewer += sums.through[i] < view.certain ? 0x10000 : 0;
+  }
+  fewer = __reduce_add_sync(kFullWarp, fewer);
+  result.place = fewer & 0xFFFF;
+  const bool reached = result.place < kFewBins;
+  const std::uint32_t floor = result.sampled.low_of(result.place);
+  const int certain = min(fewer >> 16, kFewBins - 1);
+  result.certain = FewBins::of(floor, max(floor, certain == 0 ? range.top : result.sampled.low_of(certain - 1)));
+  result.boundary.primary = thin ? 0 : floor;
+  const int warp = group.lane() % Group::kWarps;
+  if (!thin && !reached && __any_sync(kFullWarp, stage->ranges[warp].masked)) result.boundary.primary = kLowestKey;
+  result.boundary.highest = range.top;
+  result.boundary.usable = true;
+  const bool lowest = floor <= range.low;  // with what is not counted
+  result.boundary.crowded = !thin && (lowest || stage->histogram[result.place] > 2 * view.hashed.rank);
+  return result;
+}
+
+// The key that a rank of a stage's sample has, or about the lowest that is counted.
+template <class Group>
+__device__ __forceinline__ std::uint32_t key_of_rank(const Group& group, const QuadSampleStage<Group>* stage,
+                                                     int rank) {
+  const FewBins bins = QuadRange::of(group, stage).bins();
+  const SummedBins sums(stage->histogram, group.lane());
+  int fewer = 0;
+#pragma unroll
+  for (int i = 0; i < SummedBins::kCount; ++i) fewer += sums.through[i] < rank;
+  return bins.low_of(min(__reduce_add_sync(kFullWarp, fewer), kFewBins - 1));
+}
 
 // The boundary of a row's first `length` scores, of which `end` are whole quads.
 template <int kQuads, class Group>
@@ -153,44 +226,7 @@ __device__ __forceinline__ QuadProposal propose_by_quads(const Group& group, con
   std::uint32_t high = __reduce_max_sync(kFullWarp, most < kInfinityKey ? most : 0);
   if (group.lane() == 0) stage->ranges[group.warp()] = {low, high, masked};
   group.sync();
-  // The highest that is not one warp's alone.
-  const int warp = group.lane() % Group::kWarps;
-  low = __reduce_min_sync(kFullWarp, stage->ranges[warp].low);
-  high = __reduce_max_sync(kFullWarp, min(stage->ranges[warp].high, stage->ranges[warp ^ 1].high));
-  const std::uint32_t top = __reduce_max_sync(kFullWarp, stage->ranges[warp].high);
-  QuadProposal result;
-  result.sampled = FewBins::of(low, max(low, high));
-  // What equals `low` is not counted, and taken for enough: on a plateau all threads would wait for one bin.
-  const auto count = [&](std::uint32_t key, float score) {
-    if (key > low) atomicAdd(&stage->histogram[result.sampled.place(key, score)], 1);
-  };
-#pragma unroll
-  for (int i = 0; i < kQuads; ++i) {
-    count(keys[i].x, sample.scores[i].x);
-    count(keys[i].y, sample.scores[i].y);
-    count(keys[i].z, sample.scores[i].z);
-    count(keys[i].w, sample.scores[i].w);
-  }
-  group.sync();
-  const SummedBins sums(stage->histogram, group.lane());
-  int fewer = 0;  // bins through which there are fewer than view.rank and, in the upper half, than view.certain
-#pragma unroll
-  for (int i = 0; i < SummedBins::kCount; ++i) {
-    fewer += sums.through[i] < view.hashed.rank;
-    fewer += sums.through[i] < view.certain ? 0x10000 : 0;
-  }
-  fewer = __reduce_add_sync(kFullWarp, fewer);
-  const bool reached = (fewer & 0xFFFF) < kFewBins;
-  result.place = min(fewer & 0xFFFF, kFewBins - 1);
-  const std::uint32_t floor = result.sampled.low_of(result.place);
-  const int certain = min(fewer >> 16, kFewBins - 1);
-  result.certain = FewBins::of(floor, max(floor, certain == 0 ? top : result.sampled.low_of(certain - 1)));
-  result.boundary.primary = thin ? 0 : floor;
-  if (!thin && !reached && __any_sync(kFullWarp, stage->ranges[warp].masked)) result.boundary.primary = kLowestKey;
-  result.boundary.highest = top;
-  result.boundary.usable = true;
-  result.boundary.crowded = !thin && (!reached || stage->histogram[result.place] > 2 * view.hashed.rank);
-  return result;
+  return propose_within(group, view, sample, keys, QuadRange::of(group, stage), thin, stage);
 }
 
 // A sample's quads within a row, as limit_plateau() visits them.
@@ -211,19 +247,62 @@ struct PresentSample {
   }
 };
 
-// Limits what propose_by_quads() found crowded.
+// The score that most of a sample's quads are named after that have one in a range of keys: of a warp, the first.
 template <int kQuads, class Group>
-__device__ __forceinline__ Boundary limit_plateau(const Group& group, const QuadView& view,
-                                                  const QuadSample<kQuads>& sample, int length, int end, int k,
-                                                  float sigmas, const QuadProposal& proposal, int* histogram,
-                                                  Scratch* scratch) {
+__device__ __forceinline__ std::uint32_t most_named(const Group& group, const PresentSample<kQuads, Group>& sample,
+                                                    std::uint32_t low, std::uint32_t high, Scratch* scratch) {
+  std::uint32_t named = 0;
+  sample.for_each_quad([&](const uint4& keys, int) {
+    for_each_of(keys, 0, [&](std::uint32_t key, int) {
+      if (low <= key && key <= high) named = key;
+    });
+  });
+  const unsigned some = __ballot_sync(kFullWarp, named != 0);
+  named = __shfl_sync(kFullWarp, named, max(0, __ffs(static_cast<int>(some)) - 1));
+  group.sync();
+  if (group.lane() == 0) scratch->warp_totals[group.warp()] = static_cast<int>(named);
+  group.sync();
+  named = static_cast<std::uint32_t>(scratch->warp_totals[group.lane() % Group::kWarps]);
+  const auto votes = static_cast<unsigned>(__popc(__match_any_sync(kFullWarp, named)));
+  const auto lane = static_cast<unsigned>(group.lane());
+  const unsigned most = __reduce_max_sync(kFullWarp, named != 0 ? votes * kWarpSize + lane : lane);
+  return __shfl_sync(kFullWarp, named, static_cast<int>(most % kWarpSize));
+}
+
+// Divides the bin that propose_by_quads() found crowded: what is above a plateau in it, the plateau by a limit, or,
+// where there is none, what is below the score that was taken for one.
+template <int kQuads, class Group>
+__device__ __forceinline__ QuadProposal divide_crowd(const Group& group, const QuadView& view,
+                                                     const QuadSample<kQuads>& sample, int length, int end, int k,
+                                                     float sigmas, const QuadProposal& crowded,
+                                                     QuadSampleStage<Group>* stage, int* histogram, Scratch* scratch) {
   const PresentSample<kQuads, Group> present{group, view, sample, end};
-  const std::uint32_t key = proposal.boundary.primary;
-  const bool lowest = proposal.place == kFewBins - 1;
+  const std::uint32_t floor = crowded.boundary.primary;
+  uint4 keys[kQuads];
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i) keys[i] = sample.keys(i, end);
+  const auto propose = [&](std::uint32_t low, std::uint32_t high) {
+    group.sync();
+    if (group.thread < kFewBins) stage->histogram[group.thread] = 0;
+    if (group.lane() == 0) stage->ranges[group.warp()] = {low, high, false};
+    group.sync();
+    return propose_within(group, view, sample, keys, QuadRange{low, high, crowded.certain.low_of(0)}, false, stage);
+  };
+  QuadProposal proposal = crowded;
+  std::uint32_t plateau = floor;  // of what equals it enough is there, as it is the lowest
+  if (crowded.place < kFewBins) {
+    const std::uint32_t high = crowded.sampled.high_of(crowded.place);
+    plateau = max(floor, most_named(group, present, floor, high, scratch));
+    proposal = propose(plateau, max(plateau, min(high, crowded.boundary.highest)));
+    if (proposal.place < kFewBins) return proposal;
+  }
   const auto samples = static_cast<int>(static_cast<std::int64_t>(view.hashed.samples) * length / view.columns);
-  return limit_plateau(group, present, samples, length, k, sigmas, proposal.boundary,
-                       lowest ? key : proposal.sampled.base, proposal.sampled.high_of(proposal.place) - key, histogram,
-                       scratch);
+  Boundary boundary = crowded.boundary;
+  boundary.primary = plateau;
+  boundary = limit_plateau(group, present, samples, length, k, sigmas, boundary, plateau, 0, histogram, scratch);
+  if (boundary.limit == Boundary::kNoLimit && floor < plateau) return propose(floor, plateau);
+  proposal.boundary = boundary;
+  return proposal;
 }
 
 }  // namespace hpctopk::detail

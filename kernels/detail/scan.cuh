@@ -7,7 +7,7 @@
 // nears its capacity, its k best are kept and only scores strictly above the k-th are admitted from there on. Strictly
 // is exact, because the scan runs in index order: an equal score further on has a higher index and loses the tie. So a
 // row needs one buffer of fixed size, whatever it holds. (The ring and a cluster on bulk copies do not tighten: they
-// count what finds no room, and the row is selected anew.)
+// count what finds no room, and the row is scanned once more.)
 
 #ifndef HPCTOPK_KERNELS_DETAIL_SCAN_CUH_
 #define HPCTOPK_KERNELS_DETAIL_SCAN_CUH_

@@ -19,24 +19,38 @@ namespace hpctopk::detail {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 // Where candidates go by their keys.
 struct KeyPlaces {
-  static constexpr int kFirst = 0;
   FewBins bins;
+
+  // Of what a boundary admits, whose k-th best is expected up to `high`.
+  __device__ __forceinline__ static KeyPlaces of(const Boundary& boundary, std::uint32_t high) {
+    return {FewBins::of(boundary.primary, max(boundary.primary, high))};
+  }
   __device__ __forceinline__ int of(std::uint64_t c) const { return bins.place(composite_key(c)); }
+  __device__ std::uint32_t high() const { return bins.low_of(0); }
+  // A boundary that admits all up to a place.
+  __device__ Boundary through(int place) const { return Boundary::at(bins.low_of(place + 1)); }
 };
 
-// Where candidates go of which those above `plateau` are fewer than k, as PlateauBins: what equals it by its indices,
-// from place kFirst on, and the others before, in any order.
+// The same where the lowest key is a plateau: what equals it goes to the second half of the places, by its indices.
 struct PlateauPlaces {
   static constexpr int kFirst = kFewBins / 2;
-  std::uint32_t plateau;
+  FewBins bins;
   int shift;
 
-  __device__ static PlateauPlaces of(std::uint32_t plateau, int limit) {
-    return {plateau, max(0, kWarpSize - __clz(limit - 1) - (kLogFewBins - 1))};
+  __device__ static PlateauPlaces of(const Boundary& boundary, std::uint32_t high) {
+    return {KeyPlaces::of(boundary, high).bins, max(0, kWarpSize - __clz(boundary.limit - 1) - (kLogFewBins - 1))};
   }
   __device__ __forceinline__ int of(std::uint64_t c) const {
     const auto index = static_cast<int>(composite_index(c));
-    return composite_key(c) > plateau ? index % kFirst : kFirst + min(index >> shift, kFewBins - kFirst - 1);
+    return composite_key(c) > bins.base ? bins.place(composite_key(c)) >> 1
+                                        : kFirst + min(index >> shift, kFewBins - kFirst - 1);
+  }
+  __device__ std::uint32_t high() const { return bins.low_of(0); }
+  __device__ Boundary through(int place) const {
+    if (place < kFirst) return Boundary::at(bins.low_of(2 * (place + 1)));
+    Boundary boundary = Boundary::at(bins.base);
+    if (place < kFewBins - 1) boundary.limit = (place - kFirst + 1) << shift;
+    return boundary;
   }
 };
 
@@ -68,40 +82,82 @@ class SharedRefinement {
   }
 
   // Writes the columns of the k best of all members' candidates, of which this one has `count`. False: it cannot be
-  // done so, in any member, and nothing is written. `places` has room for a word for each candidate. All members have
-  // come to init() before.
+  // done so, in any member, and nothing is written. `spare` has room for a word for each candidate, and is taken where
+  // they leave none behind them. All members have come to init() before. `exchange`: 0, or 1 after clear().
   template <class Places>
   __device__ __forceinline__ bool select(const Group& group, const CandidateBuffer& buffer, int count,
-                                         std::uint32_t* places, const Places& order, int k, std::int32_t start,
-                                         std::int32_t* out) const {
+                                         std::uint32_t* spare, const Places& order, int k, std::int32_t start,
+                                         std::int32_t* out, int exchange = 0) const {
     const std::uint64_t* const candidates = buffer.candidates;
-    const bool countable = count <= min(buffer.capacity, kMostCounted >> log_size_);
+    const int most = most_counted(buffer);
+    const bool countable = count <= most;
+    const auto behind =
+        static_cast<int>(reinterpret_cast<std::uint32_t*>(buffer.candidates) - spare) + 2 * with_places(buffer);
+    std::uint32_t* const places = spare + (count <= with_places(buffer) ? behind : 0);
     if (countable) {
 #pragma unroll 1
       for (int i = group.thread; i < count; i += Group::kSize) places[i] = count_at(order.of(candidates[i]));
-    }
-    Found found = find(group, 0, k, countable, buffer.scratch->warp_totals);
-    if (found.place >= kFewBins) return false;
-    const bool misled = found.place < Places::kFirst;
-    if (misled) {  // all of them are left
-      for (int i = group.thread; i < count; i += Group::kSize) places[i] = 0;
-      found = Found{};
-    }
-    if (misled || (found.inside > k - found.above && found.inside > kDirectRank)) {
-      select_on(group, *this, buffer, count, places, found, k, start, out);
     } else {
-      write(group, 0, candidates, count, places, found, k, start, out);
+#pragma unroll 1
+      for (int i = group.thread; i < min(most, buffer.capacity - kEdgeScores); i += Group::kSize) {
+        if (candidates[i] != 0) count_at(order.of(candidates[i]));  // not blank
+      }
+    }
+    const Found found = find(group, exchange, k, countable, buffer.scratch->warp_totals);
+    if (found.place >= kFewBins) return false;
+    if (found.inside > k - found.above && found.inside > kDirectRank) {
+      select_on(group, *this, exchange, buffer, count, places, found, k, start, out);
+    } else {
+      write(group, exchange, candidates, count, places, found, k, start, out);
     }
     return true;
   }
 
-  // The candidates of all members, of a row for which select() was true.
+  // The candidates of all members, of a row for which select() was true or none of them has had too many.
   __device__ int total() const { return stage_->total; }
 
+  // Whether select() has left alone what is in `spare`.
+  __device__ bool spares(const CandidateBuffer& buffer, int count) const {
+    return count <= with_places(buffer) || count > most_counted(buffer);
+  }
+  // Why select() was false in exchange 0. All threads of all members have the same answer.
+  struct Refusal {
+    bool many;  // a member had more candidates than it could count
+    int place;  // of the k-th best of those that were counted; kFewBins: there are fewer
+  };
+  __device__ __forceinline__ Refusal refusal(const Group& group, int k) const {
+    constexpr int kPlaces = kFewBins / kWarpSize;  // of a lane
+    unsigned flags = 0;
+    int through[kPlaces] = {};
+#pragma unroll 1
+    for (int member = 0; member < 1 << log_size_; ++member) {
+      const std::uint16_t* const told = stage_->through[0][member] + 4;
+      flags |= told[0];
+#pragma unroll
+      for (int i = 0; i < kPlaces; ++i) {
+        through[i] += static_cast<int>(told[kPlaces * group.lane() + i] & ~kUncounted);
+      }
+    }
+    int fewer = 0;
+#pragma unroll
+    for (int i = 0; i < kPlaces; ++i) fewer += through[i] < k;
+    return {(flags & kUncounted) != 0, __reduce_add_sync(kFullWarp, fewer)};
+  }
+  // Before exchange 1. A barrier comes before select().
+  __device__ void clear(const Group& group) const {
+    if (group.thread < kFewBins) stage_->histogram[group.thread] = 0;
+  }
+
  private:
-  static constexpr int kMostCounted = 0x7FF8 << 1;  // of all members, so that no sum leaves its half of a word
-  static constexpr std::uint32_t kUncounted = 0x8000;
+  static constexpr int kMostCounted = 0x7FF8 << 1;       // of all members, so that no sum leaves its half of a word
+  static constexpr std::uint32_t kUncounted = 0x8000;    // beside the count of the first place
   static constexpr std::uint32_t kDecided = 0xFFFF0000;  // the place of an entry that is left no more
+
+  // Candidates of a member that can be counted, and those whose places fit behind them.
+  __device__ int most_counted(const CandidateBuffer& buffer) const {
+    return min(buffer.capacity, kMostCounted >> log_size_);
+  }
+  __device__ static int with_places(const CandidateBuffer& buffer) { return buffer.capacity * 5 >> 3; }
 
   // The bin that holds the boundary: of all members' entries, and of those of the members before this one.
   struct Found {
@@ -122,8 +178,8 @@ class SharedRefinement {
     cluster_barrier_wait(told, exchange >> 1 & 1);
   }
 
-  // Exchanges the counts, and finds the rank in those of all. Place kFewBins: a member has not counted, or there are
-  // too few.
+  // Exchanges the counts, and finds the rank in those of all. Place kFewBins: a member has not counted all that it has,
+  // or there are too few.
   __device__ __forceinline__ Found find(const Group& group, int exchange, int rank, bool countable,
                                         int* fewer_of_warps) const {
     group.sync();
@@ -141,7 +197,7 @@ class SharedRefinement {
         sums += both;
         flags |= both;
       }
-      if (exchange == 0 && group.thread == kFewBins / 2 - 1) stage_->total = static_cast<int>(sums >> 16);
+      if (exchange < 2 && group.thread == kFewBins / 2 - 1) stage_->total = static_cast<int>(sums >> 16);
       int fewer = (static_cast<int>(sums & 0xFFFFU) < rank) + (static_cast<int>(sums >> 16) < rank);
       if (group.thread == 0 && (flags & kUncounted) != 0) fewer = kFewBins;
       fewer = __reduce_add_sync(kFullWarp, fewer);
@@ -211,11 +267,10 @@ class SharedRefinement {
 
   // Goes on where the found bin holds too many to be ranked: with bins of what its entries really span, by key and,
   // once they have one key, by index. Out of line, and so by value: few rows come here.
-  static __device__ __noinline__ void select_on(Group group, SharedRefinement self, CandidateBuffer buffer, int count,
-                                                std::uint32_t* places, Found found, int need, std::int32_t start,
-                                                std::int32_t* out) {
+  static __device__ __noinline__ void select_on(Group group, SharedRefinement self, int exchange,
+                                                CandidateBuffer buffer, int count, std::uint32_t* places, Found found,
+                                                int need, std::int32_t start, std::int32_t* out) {
     bool by_index = false;
-    int exchange = 0;
     const auto digit_of = [&](std::uint64_t c) {
       return by_index ? static_cast<std::uint32_t>(c) : composite_key(c);  // the complement of the index ranks it
     };
@@ -287,7 +342,7 @@ class SharedRefinement {
     std::uint32_t low = static_cast<std::uint32_t>(sums.through[0]) | static_cast<std::uint32_t>(sums.through[1]) << 16;
     const std::uint32_t high = static_cast<std::uint32_t>(sums.through[2]) | static_cast<std::uint32_t>(sums.through[3])
                                                                                  << 16;
-    if (!countable) low = kUncounted;
+    if (!countable) low |= kUncounted;
     remote_store(cluster_address(stage_->through[exchange & 1][rank_] + 4 + 4 * group.lane(), member),
                  low | static_cast<std::uint64_t>(high) << 32, cluster_address(&stage_->told[exchange & 1], member));
   }

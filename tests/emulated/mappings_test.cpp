@@ -251,5 +251,92 @@ INSTANTIATE_TEST_SUITE_P(Mappings, EmulatedTest,
                                          Mapping{Kernel::kRowLocal, "paper"}, Mapping{Kernel::kFallback, "default"}),
                          name_of);
 
+// What a launch of two CTAs a row has counted.
+Statistics counted(std::int64_t columns, float sigmas, float (*score)(Rng& rng)) {
+  Problem problem;
+  problem.num_rows = 8;
+  problem.num_columns = columns;
+  problem.k = 2048;
+  problem.row_stride = (columns + 3) & ~std::int64_t{3};
+  Policy policy = default_policy();
+  policy.sample.sigmas = sigmas;
+  PlanOptions options;
+  options.kernel = Kernel::kCluster;
+  options.policy = &policy;
+  options.ctas_per_row = 2;
+  Plan plan;
+  EXPECT_TRUE(make_plan(problem, hopper(132), options, &plan).ok());
+  Rng rng(static_cast<unsigned>(columns));
+  std::vector<float> scores(static_cast<std::size_t>(problem.num_rows * problem.row_stride + 4));
+  float* const first = scores.data() + (4 - reinterpret_cast<std::uintptr_t>(scores.data()) / sizeof(float) % 4) % 4;
+  for (std::int64_t i = 0; i < problem.num_rows * problem.row_stride; ++i) {
+    first[i] = score(rng);
+  }
+  std::vector<std::int32_t> out(static_cast<std::size_t>(problem.num_rows * problem.k));
+  Statistics statistics{};
+  Arguments arguments;
+  arguments.scores = first;
+  arguments.out = out.data();
+  arguments.statistics = &statistics;
+  EXPECT_EQ(launch(plan, arguments), 0);
+  for (std::int64_t row = 0; row < problem.num_rows; ++row) {
+    std::vector<std::int32_t> got(out.begin() + row * problem.k, out.begin() + (row + 1) * problem.k);
+    std::sort(got.begin(), got.end());
+    EXPECT_EQ(got, sorted_selection(first + row * problem.row_stride, 0, static_cast<std::int32_t>(columns), problem.k))
+        << "row " << row << " of " << columns;
+  }
+  EXPECT_EQ(statistics.rows, static_cast<std::uint64_t>(problem.num_rows));
+  EXPECT_EQ(statistics.recovered, 0U);
+  EXPECT_EQ(statistics.tightened, 0U);
+  return statistics;
+}
+
+constexpr std::int64_t kOnChip[] = {60001, 65536};  // with two CTAs a row
+constexpr std::int64_t kBeyondTheChip[] = {70000, 150003};
+constexpr double kEdges = 8 * 6;  // of the rows, which are not counted a second time
+
+// A margin of nothing leaves half of the rows with too few candidates.
+TEST(ClusterTest, UnderfilledRowsAreScannedAgain) {
+  for (const std::int64_t columns : kOnChip) {
+    const Statistics statistics = counted(columns, 0, normal);
+    EXPECT_GT(statistics.rescued, 0U);
+    EXPECT_EQ(statistics.scores_read, statistics.rows * static_cast<std::uint64_t>(columns)) << "read again";
+  }
+  for (const std::int64_t columns : kBeyondTheChip) {
+    const Statistics statistics = counted(columns, 0, normal);
+    EXPECT_GT(statistics.rescued, 0U);
+    EXPECT_NEAR(static_cast<double>(statistics.scores_read),
+                static_cast<double>(statistics.rows + statistics.rescued) * static_cast<double>(columns), kEdges);
+  }
+}
+
+// So wide a margin admits a third of a row, for which neither member has room.
+TEST(ClusterTest, OverfilledRowsAreScannedAgain) {
+  for (const std::int64_t columns : kOnChip) {
+    const Statistics statistics = counted(columns, 24, normal);
+    EXPECT_LT(statistics.candidates, 3 * 2048 * statistics.rows);
+    EXPECT_EQ(statistics.scores_read, statistics.rows * static_cast<std::uint64_t>(columns)) << "read again";
+  }
+  for (const std::int64_t columns : kBeyondTheChip) {
+    const Statistics statistics = counted(columns, 24, normal);
+    EXPECT_LT(statistics.candidates, 3 * 2048 * statistics.rows);
+    EXPECT_NEAR(static_cast<double>(statistics.scores_read),
+                2.0 * static_cast<double>(statistics.rows) * static_cast<double>(columns), kEdges);
+  }
+}
+
+// Outliers make the sample's bins so wide that zeros share one with the boundary, which lies above them.
+TEST(ClusterTest, PlateausBelowTheBoundaryAreNotAdmitted) {
+  for (const std::int64_t columns : kOnChip) {
+    const Statistics statistics = counted(columns, 5, [](Rng& rng) {
+      const float kind = fraction(rng);
+      if (kind < 0.5F) return 0.0F;
+      return kind < 0.9F ? -fraction(rng) : kind < 0.99F ? 0.01F * fraction(rng) : 100 * fraction(rng);
+    });
+    EXPECT_LT(statistics.candidates, 3 * 2048 * statistics.rows);
+    EXPECT_EQ(statistics.scores_read, statistics.rows * static_cast<std::uint64_t>(columns));
+  }
+}
+
 }  // namespace
 }  // namespace hpctopk::test
