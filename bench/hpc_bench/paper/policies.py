@@ -63,7 +63,7 @@ class View:
 
 
 # Sample ranks of the boundaries in a row of so many scores, from its samples and k.
-Ranks = Callable[[int, int, int], list[int]]
+Ranks = Callable[[int, int, int], ranks.RowRanks]
 
 
 def margins(*values: float) -> Ranks:
@@ -71,9 +71,19 @@ def margins(*values: float) -> Ranks:
     return lambda samples, length, k: [math.ceil(value * k * samples / length) for value in values]
 
 
-def sigmas(*values: float) -> Ranks:
-    """The ranks that leave so many deviations of sampling error: the default policy's."""
-    return lambda samples, length, k: [ranks.rank_with_margin(samples * k / length, value) for value in values]
+def own_sigmas(sigmas: float, chunk: int) -> Ranks:
+    """The default policy's ranks: `sigmas` deviations of sampling error, or what the sample shows; and half again."""
+
+    def of_row(samples: int, length: int, k: int) -> ranks.RowRanks:
+        def of_sample(sample: torch.Tensor) -> torch.Tensor:
+            margins = ranks.own_margins(sample, chunk, sigmas).tolist()
+            expected = samples * k / length
+            found = [[ranks.rank_with_margin(expected, part * margin) for part in (1, 1.5)] for margin in margins]
+            return torch.tensor(found, device=sample.device)
+
+        return of_sample
+
+    return of_row
 
 
 Counts = dict[int, list[np.ndarray[Any, np.dtype[np.float64]]]]  # by view number: C / k [boundaries of all rows, ranks]
@@ -93,6 +103,7 @@ def _count(
             for v, (view, rule) in enumerate(views):
                 if view.chunk == 1:
                     wanted = rule(10**6, view.stride * 10**6, setup.k)  # of the stride alone, as equation 10 has it
+                    assert not callable(wanted)
                     values = ranks.coarse_floor(ranks.strided(scores, view.stride, wanted))
                 else:
                     by_row = [rule(view.samples(size), size, setup.k) for size in valid.tolist()]
@@ -435,13 +446,13 @@ STRIDE_EXPERIMENT = Experiment(
 # ----------------------------------------------------------------------------------------------------------------------
 # Rescue
 
-DEFAULT = "hpc default: 1 in 32, at most 16384, 5 and 7.5 sigmas"
+DEFAULT = "hpc default: 1 in 32, at most 16384, 4 and 6 sigmas or more"
 RESCUED_VIEWS: tuple[tuple[View, Ranks], ...] = (
     (View(f"{STRIDED}, 1 in 64", 64), margins(RHO, RESCUE)),
     (View(f"{STRIDED}, 1 in 128", 128), margins(RHO, RESCUE)),
     (View(f"{STRIDED}, 1 in 256", 256), margins(RHO, RESCUE)),
     (View(hashed_name(CHUNKS[0]) + ", 1 in 128", 128, CHUNKS[0]), margins(RHO, RESCUE)),
-    (View(DEFAULT, 32, CHUNKS[0], 16_384), sigmas(5, 7.5)),
+    (View(DEFAULT, 32, CHUNKS[0], 16_384), own_sigmas(4, CHUNKS[0])),
 )
 
 

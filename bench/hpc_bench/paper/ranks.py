@@ -8,11 +8,14 @@ how many scores of the complete row reach it, C. Fewer than k and the row is und
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+# Sample ranks of a row: the same for every view of it, or int64 [views, ranks] from the samples, float32 [views, n].
+RowRanks = Sequence[int] | Callable[[torch.Tensor], torch.Tensor]
 
 _LOW_BITS = (1 << 18) - 1  # of a float32, below the 5 mantissa bits of the coarse key
 _SMALLEST_NORMAL = 2.0**-14  # of fp16
@@ -94,7 +97,7 @@ def hashed(
     lengths: NDArray[np.int32],
     seeds: int,
     view: tuple[int, int, int],
-    ranks: Sequence[Sequence[int]],
+    ranks: Sequence[RowRanks],
 ) -> torch.Tensor:
     """The scores of sample ranks in the hashed views of `seeds` seeds: float32 [R, seeds, ranks of a row].
 
@@ -109,10 +112,12 @@ def hashed(
     for number, (row, length, wanted) in enumerate(zip(scores, lengths.tolist(), ranks, strict=True)):
         seed = torch.arange(seeds, device=scores.device) + number * seeds
         sample = row[hashed_columns(length, view[0], view[1], seed, view[2])]
-        most = max(1, *wanted)
+        own = wanted(sample) if callable(wanted) else torch.tensor([wanted] * seeds, device=scores.device)
+        own = own.clamp(min=1)
+        most = int(own.max())
         best = sample.topk(min(most, sample.shape[1]), dim=1).values
         best = torch.nn.functional.pad(best, (0, most - best.shape[1]), value=-torch.inf)
-        found.append(best[:, torch.tensor(wanted, device=scores.device).clamp(min=1) - 1])
+        found.append(best.gather(1, own - 1))
     return torch.stack(found)
 
 
@@ -120,6 +125,29 @@ def rank_with_margin(expected: float, sigmas: float) -> int:
     """The sample rank that leaves `sigmas` deviations of sampling error: sample_rank of view.h."""
     root = 0.5 * sigmas + math.sqrt(0.25 * sigmas * sigmas + expected)
     return math.ceil(root * root)
+
+
+def own_margins(sample: torch.Tensor, chunk: int, sigmas: float) -> torch.Tensor:
+    """The margins that samples ask for themselves, in deviations of independent scores: float64 [seeds].
+
+    As HashedView::ranks of view.h: three deviations of what the chunks show, at least `sigmas` and at most twice that.
+
+    Args:
+        sample: float32 [seeds, samples], chunk after chunk.
+        chunk: neighbouring samples, a multiple of 4.
+        sigmas: the policy's.
+    """
+    if sample.shape[1] == 0:
+        return torch.full((sample.shape[0],), sigmas, dtype=torch.float64, device=sample.device)
+    quads = sample.reshape(sample.shape[0], -1, 4).amax(dim=2)
+    threads = 256  # whose quads are subsets of the sample: a score that as many samples reach
+    subsets = torch.nn.functional.pad(quads, (0, -quads.shape[1] % threads), value=-torch.inf)
+    subsets = subsets.reshape(sample.shape[0], -1, threads).amax(dim=1)
+    floor = subsets[:, : quads.shape[1]].amin(dim=1)
+    held = (sample > floor[:, None]).reshape(sample.shape[0], -1, chunk).sum(dim=2).double()
+    counted, pairs = held.sum(dim=1), held.square().sum(dim=1)
+    effect = (pairs / counted - counted / held.shape[1]).nan_to_num(0)
+    return (3 * effect.clamp(min=0).sqrt()).clamp(sigmas, 2 * sigmas)
 
 
 def exchangeable_variance(length: NDArray[np.float64], samples: NDArray[np.float64], rank: int) -> NDArray[np.float64]:
