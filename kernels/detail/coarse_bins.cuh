@@ -15,23 +15,35 @@
 namespace hpctopk::detail {
 
 struct CoarseBins {
-  using Place = std::uint32_t;        // whose upper bits are a bin
+  using Place = float;                // a score
   static constexpr int kLowest = 31;  // of -infinity
-  static constexpr int kShift = 21;
-  static_assert(kCoarseBins == 1 << (32 - kShift));
+  static constexpr int kNans = kCoarseBins - 1;
+  static constexpr int kShift = 5;
+  static_assert(kCoarseBins == 1 << (16 - kShift));
 
   template <class Batch>
-  __device__ void places(const Batch& batch, Place (&place)[Batch::kEntries]) const {
+  __device__ void find(const Batch& batch, int (&bin)[Batch::kEntries]) const {
 #pragma unroll
     for (int i = 0; i < Batch::kEntries; i += 2) {
       const std::uint32_t halves = ordered_halves(batch.score[i], batch.score[i + 1]);
-      place[i] = halves << 16;
-      place[i + 1] = halves;
+      bin[i] = static_cast<int>(halves << 16 >> (16 + kShift));
+      bin[i + 1] = static_cast<int>(halves >> (16 + kShift));
     }
   }
-  __device__ static int bin_of(Place place) { return static_cast<int>(place >> kShift); }
-  // The highest of a bin.
-  __device__ static Place last_of(int bin) { return (static_cast<Place>(bin + 1) << kShift) - 1; }
+  // The highest score of a bin and of those below. A half is rounded to zero: of a positive one it is the last before
+  // the next half, of a negative one the half's own. What would become -0 becomes 0.
+  __device__ static float last_of(int bin) {
+    const int half = (bin - (kCoarseBins / 2 - 1)) * (1 << kShift);
+    const float bound = half_score(static_cast<std::uint32_t>(max(abs(half), 1)));
+    return half > 0 ? bits_float(min(float_bits(bound), float_bits(infinity()) + 1) - 1) : -bound;
+  }
+  // A mask of the entries in higher bins than that which `last` is the last of, but for kNans, which has no last.
+  template <class Batch>
+  __device__ __forceinline__ unsigned above(const Batch& batch, float last) const {
+    unsigned mask = 0;
+    admit_scores(batch.score, last, &mask);
+    return mask;
+  }
   // About the scores of a bin.
   __device__ ScoreInterval interval(int bin) const {
     const auto at = static_cast<std::uint32_t>(bin);

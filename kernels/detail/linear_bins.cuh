@@ -31,6 +31,7 @@ template <int kCount>
 struct LinearBins {
   using Place = int;                 // a bin
   static constexpr int kLowest = 0;  // of -infinity
+  static constexpr int kNans = -1;   // any bin but one of NaNs alone has a last place
 
   float low, width, scale;
 
@@ -44,12 +45,21 @@ struct LinearBins {
     return static_cast<int>(float_bits(fmaxf(fminf(place, kInteger + (kCount - 1)), kInteger)) - float_bits(kInteger));
   }
   template <class Batch>
-  __device__ void places(const Batch& batch, Place (&place)[Batch::kEntries]) const {
+  __device__ void find(const Batch& batch, int (&bin)[Batch::kEntries]) const {
 #pragma unroll
-    for (int i = 0; i < Batch::kEntries; ++i) place[i] = this->bin(batch.score[i]);
+    for (int i = 0; i < Batch::kEntries; ++i) bin[i] = this->bin(batch.score[i]);
   }
-  __device__ static int bin_of(Place place) { return place; }
   __device__ static Place last_of(int bin) { return bin; }
+  // A mask of the entries in higher bins.
+  template <class Batch>
+  __device__ __forceinline__ unsigned above(const Batch& batch, Place last) const {
+    int bin[Batch::kEntries];
+    find(batch, bin);
+    unsigned mask = 0;
+#pragma unroll
+    for (int i = 0; i < Batch::kEntries; ++i) mask |= bin[i] > last ? 1U << i : 0;
+    return mask;
+  }
   // About the lowest score of a bin other than the first.
   __device__ float low_of(int bin) const { return low + (static_cast<float>(bin) - 1.5F) * width; }
   // About the scores of a bin.

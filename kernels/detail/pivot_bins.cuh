@@ -23,6 +23,7 @@ struct Pivot {
 struct PivotBins {
   using Place = int;                 // a bin
   static constexpr int kLowest = 0;  // of -infinity
+  static constexpr int kNans = -1;   // any bin but one of NaNs alone has a last place
   static constexpr int kSide = kBins / 4;
   static constexpr int kEqual = kBins - 2 * kSide;
 
@@ -44,12 +45,21 @@ struct PivotBins {
     return x == pivot ? kSide + ((last - column) >> shift) : bin;
   }
   template <class Batch>
-  __device__ void places(const Batch& batch, Place (&place)[Batch::kEntries]) const {
+  __device__ void find(const Batch& batch, int (&bin)[Batch::kEntries]) const {
 #pragma unroll
-    for (int i = 0; i < Batch::kEntries; ++i) place[i] = this->bin(batch.score[i], batch.column(i));
+    for (int i = 0; i < Batch::kEntries; ++i) bin[i] = this->bin(batch.score[i], batch.column(i));
   }
-  __device__ static int bin_of(Place place) { return place; }
   __device__ static Place last_of(int bin) { return bin; }
+  // A mask of the entries in higher bins.
+  template <class Batch>
+  __device__ __forceinline__ unsigned above(const Batch& batch, Place last) const {
+    int bin[Batch::kEntries];
+    find(batch, bin);
+    unsigned mask = 0;
+#pragma unroll
+    for (int i = 0; i < Batch::kEntries; ++i) mask |= bin[i] > last ? 1U << i : 0;
+    return mask;
+  }
   __device__ ScoreInterval interval(int bin) const {
     if (bin < kSide) return {lower.interval(bin).low, fminf(lower.interval(bin).high, pivot)};
     const ScoreInterval interval = higher.interval(bin - (kBins - kSide));

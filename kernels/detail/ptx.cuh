@@ -92,6 +92,19 @@ __device__ __forceinline__ std::uint32_t ordered_halves(float first, float secon
   return ordered;
 }
 
+// The score of an fp16 number, in the lower half of a word.
+__device__ __forceinline__ float half_score(std::uint32_t half) {
+  float score;
+  asm("{\n"
+      ".reg .b16 low, high;\n"
+      "mov.b32 {low, high}, %1;\n"
+      "cvt.f32.f16 %0, low;\n"
+      "}"
+      : "=f"(score)
+      : "r"(half));
+  return score;
+}
+
 __device__ __forceinline__ float approximate_reciprocal(float x) {
   float result;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
@@ -201,20 +214,22 @@ __device__ __forceinline__ void count_if(bool condition, int* counter) {
       : "r"(static_cast<int>(condition)), "r"(shared_address(counter))
       : "memory");
 }
-// The same; returns what it was.
-__device__ __forceinline__ int add_one_if(bool condition, int* counter) {
+// Adds to a counter in shared memory where `condition` says; returns what it was. Predicated: several are under way at
+// once, and the lanes' terms are not summed before.
+__device__ __forceinline__ int add_if(bool condition, int* counter, int term) {
   int before = 0;
   asm volatile(
       "{\n"
       ".reg .pred add;\n"
       "setp.ne.s32 add, %1, 0;\n"
-      "@add atom.shared.add.u32 %0, [%2], 1;\n"
+      "@add atom.shared.add.u32 %0, [%2], %3;\n"
       "}"
       : "+r"(before)
-      : "r"(static_cast<int>(condition)), "r"(shared_address(counter))
+      : "r"(static_cast<int>(condition)), "r"(shared_address(counter)), "r"(term)
       : "memory");
   return before;
 }
+__device__ __forceinline__ int add_one_if(bool condition, int* counter) { return add_if(condition, counter, 1); }
 
 // Quads and composites in shared memory by 32-bit addresses, which the compiler does not take apart.
 class SharedQuads {

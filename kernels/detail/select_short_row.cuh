@@ -62,20 +62,21 @@ struct ShortRowStage {
     if (group.thread < kSampleBins / 4) reinterpret_cast<int4*>(sample)[group.thread] = make_int4(0, 0, 0, 0);
     if (group.thread == 0) {
       scratch->front = 0;   // listed
-      scratch->count = 0;   // written
-      scratch->listed = 0;  // tied
+      scratch->count = 0;   // winners; see StagedWinners
+      scratch->listed = 0;  // tied, where they are counted apart
     }
   }
 };
 
-// Appends the composites of the entries in `mask`.
-template <int kFirst = 0, class Batch>
-__device__ __forceinline__ void append_composites(const Batch& batch, unsigned mask, SharedCursor* list) {
-  if constexpr (kFirst < Batch::kEntries) {
-    const std::uint64_t c =
-        composite(ordered_key(batch.score[kFirst]), static_cast<std::uint32_t>(batch.column(kFirst)));
-    list->template append_if<1U << kFirst>(mask, static_cast<std::uint32_t>(c), composite_key(c));
-    append_composites<kFirst + 1>(batch, mask, list);
+// One of kCount values, as the lowest bits of `which` say.
+template <int kCount, class Value>
+__device__ __forceinline__ Value pick(const Value* values, unsigned which) {
+  if constexpr (kCount == 1) {
+    return values[0];
+  } else {
+    const Value low = pick<kCount / 2>(values, which);
+    const Value high = pick<kCount / 2>(values + kCount / 2, which);
+    return (which & kCount / 2) != 0 ? high : low;
   }
 }
 
@@ -84,29 +85,23 @@ __device__ __forceinline__ void append_composites(const Batch& batch, unsigned m
 template <int kAtOnce>
 class WinnerSlots {
  public:
-  __device__ void add(int i, bool win) {
-    if (win) wins_[i / 4] += 1U << i % 4 * 8;
-  }
-  __device__ bool has(int i) const { return (wins_[i / 4] & 1U << i % 4 * 8) != 0; }
-  __device__ unsigned mask() const {
-    unsigned mask = 0;
+  __device__ explicit WinnerSlots(unsigned mask) : mask_(mask) {
 #pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) mask |= has(i) ? 1U << i : 0;
-    return mask;
+    for (int w = 0; w < kWords; ++w) wins_[w] = (mask >> 4 * w & 0xFU) * 0x00204081U & 0x01010101U;
   }
+  __device__ bool has(int i) const { return (mask_ & 1U << i) != 0; }
   __device__ int slot(int i) const {
     return base_[i / 4] + static_cast<int>(__byte_perm(slots_[i / 4], 0, 0x4440U + static_cast<unsigned>(i % 4)));
   }
-  // Has the slots begin where `*count` is, and moves it on.
-  __device__ __forceinline__ void reserve(int lane, int* count) {
+  // Has the slots begin where scratch->count is, and moves it on. Returns where the thread's ties begin in their list.
+  __device__ __forceinline__ int reserve(int lane, unsigned ties, Scratch* scratch) {
     int last = 0;  // the warp's winners, where this is its last lane
-    int base = 0;
 #pragma unroll
     for (int w = 0; w < kWords; ++w) {
       slots_[w] = static_cast<unsigned>(inclusive_scan(static_cast<int>(wins_[w])));
       last += static_cast<int>(slots_[w] * 0x01010101U >> 24);
     }
-    if (lane == kWarpSize - 1) base = atomicAdd(count, last);
+    int base = add_if(lane == kWarpSize - 1, &scratch->count, last);
     base = __shfl_sync(kFullWarp, base, kWarpSize - 1);
 #pragma unroll
     for (int w = 0; w < kWords; ++w) {
@@ -115,6 +110,7 @@ class WinnerSlots {
       base_[w] = base;
       base += static_cast<int>(sums >> 24);
     }
+    return add_if(ties != 0, &scratch->listed, __popc(ties));
   }
   template <class Batch>
   __device__ __forceinline__ void write(int /*lane*/, const Batch& batch, std::int32_t* /*stage*/,
@@ -127,7 +123,8 @@ class WinnerSlots {
 
  private:
   static constexpr int kWords = kAtOnce / 4;
-  unsigned wins_[kWords] = {};
+  unsigned mask_;
+  unsigned wins_[kWords];
   unsigned slots_[kWords];
   int base_[kWords];
 };
@@ -137,23 +134,23 @@ class WinnerSlots {
 template <int kAtOnce>
 class StagedWinners {
  public:
-  __device__ unsigned mask() const { return mask_; }
-  __device__ void add(int i, bool win) {
-    if (win) mask_ |= 1U << i;
-  }
-  // Has them begin where `*count` is, and moves it on.
-  __device__ __forceinline__ void reserve(int lane, int* count) {
-    before_ = __popc(mask_);
-    const int through = inclusive_scan(before_);
-    before_ = through - before_;
-    if (lane == kWarpSize - 1) base_ = atomicAdd(count, through);
-    base_ = __shfl_sync(kFullWarp, base_, kWarpSize - 1);
-    count_ = __shfl_sync(kFullWarp, through, kWarpSize - 1);
+  __device__ explicit StagedWinners(unsigned mask) : mask_(mask) {}
+  // Has them begin where scratch->count is, and moves it on. Returns where the thread's ties begin in their list, whose
+  // length is the count's upper half: one scan and one atomic do for both.
+  __device__ __forceinline__ int reserve(int lane, unsigned ties, Scratch* scratch) {
+    const int mine = __popc(mask_) + (__popc(ties) << kHalf);
+    const int through = inclusive_scan(mine);
+    int base = add_if(lane == kWarpSize - 1, &scratch->count, through);
+    base = __shfl_sync(kFullWarp, base, kWarpSize - 1);
+    base_ = base & kWins;
+    begin_ = (base + through - mine) & kWins;
+    count_ = __shfl_sync(kFullWarp, through, kWarpSize - 1) & kWins;
+    return (base + through - mine) >> kHalf;
   }
   // `stage` is for as many columns as `out`.
   template <class Batch>
   __device__ __forceinline__ void write(int lane, const Batch& batch, std::int32_t* stage, std::int32_t* out) const {
-    int end = base_ + before_;
+    int end = begin_;
 #pragma unroll
     for (int begin = 0; begin < kAtOnce; begin += kStores) {
       int slot[kStores];  // all of them before the first store, which else the next would wait for
@@ -189,9 +186,11 @@ class StagedWinners {
 
  private:
   static constexpr int kStores = kAtOnce < 8 ? kAtOnce : 8;
-  unsigned mask_ = 0;
-  int before_, count_;
-  int base_ = 0;
+  static constexpr int kHalf = 16;
+  static constexpr int kWins = (1 << kHalf) - 1;
+  unsigned mask_;
+  int base_, count_;  // the warp's
+  int begin_;         // the thread's
 };
 
 // A row's scores as entries, all of them at once. What is no entry has the score -infinity.
@@ -218,8 +217,14 @@ struct ListEntries {
     int columns[kEntries];
     int left;  // entries from this thread's first on
 
-    __device__ int column(int i) const { return columns[i]; }
+    __device__ int column(int i) const { return pick<kEntries>(columns, static_cast<unsigned>(i)); }
     __device__ bool has(int i) const { return i * Group::kSize < left; }
+    __device__ unsigned entries() const {
+      unsigned mask = 0;
+#pragma unroll
+      for (int i = 0; i < kEntries; ++i) mask |= has(i) ? 1U << i : 0;
+      return mask;
+    }
   };
   const uint2* list;
   int count;
@@ -254,7 +259,7 @@ struct StagedEntries {
     int first;
 
     __device__ int column(int i) const { return first + i / 4 * 4 * Group::kSize + i % 4; }
-    __device__ bool has(int i) const { return (valid & 1U << i) != 0; }
+    __device__ unsigned entries() const { return valid; }
   };
   const float4* quads;
   int num_quads;  // of a thread
@@ -286,10 +291,10 @@ struct StagedEntries {
 // Counts what select_entries() takes.
 template <class Batch, class Bins>
 __device__ __forceinline__ void count_entries(const Batch& batch, const Bins& bins, const ShortRowStage& stage) {
-  typename Bins::Place place[Batch::kEntries];
-  bins.places(batch, place);
+  int bin[Batch::kEntries];
+  bins.find(batch, bin);
 #pragma unroll
-  for (int i = 0; i < Batch::kEntries; ++i) atomicAdd(&stage.histogram[Bins::bin_of(place[i])], 1);
+  for (int i = 0; i < Batch::kEntries; ++i) atomicAdd(&stage.histogram[bin[i]], 1);
 }
 
 // Writes the columns of the k best of entries.count >= k entries, which are at columns below `width`. Or returns the
@@ -305,29 +310,21 @@ __device__ __forceinline__ int select_entries(const Group& group, const Entries&
   const bool lowest = found.bin == Bins::kLowest;
   if (lowest) found.inside = entries.count - found.above;  // what is no entry was counted there
   const bool all = found.above + found.inside == k && !lowest;
-  if (__builtin_expect(static_cast<long>(!all && found.inside > kMostTied), 0) != 0) return found.bin;
+  const bool crowded = !all && (found.inside > kMostTied || found.bin == Bins::kNans);
+  if (__builtin_expect(static_cast<long>(crowded), 0) != 0) return found.bin;
   const auto last_loser = Bins::last_of(found.bin - 1);
   const auto last_tied = all ? last_loser : Bins::last_of(found.bin);
   entries.for_each_batch([&](const Batch& batch) {
-    typename Entries::Winners winners;
-    unsigned ties = 0;
-    typename Bins::Place place[Batch::kEntries];
-    bins.places(batch, place);
-#pragma unroll
-    for (int i = 0; i < Batch::kEntries; ++i) {
-      winners.add(i, place[i] > last_tied);
-      if (place[i] > last_loser) ties |= 1U << i;
-    }
-    ties ^= winners.mask();
-    winners.reserve(group.lane(), &scratch->count);
+    const unsigned wins = bins.above(batch, last_tied);
+    unsigned ties = (bins.above(batch, last_loser) ^ wins) & batch.entries();
+    typename Entries::Winners winners(wins);
+    std::uint64_t* tied = stage.tied + winners.reserve(group.lane(), ties, scratch);
     winners.write(group.lane(), batch, stage.columns, out);
-    if (ties != 0) {
-#pragma unroll
-      for (int i = 0; i < Batch::kEntries; ++i) {
-        if (!batch.has(i)) ties &= ~(1U << i);
-      }
-      SharedCursor tied(stage.tied + atomicAdd(&scratch->listed, __popc(ties)));
-      append_composites(batch, ties, &tied);
+#pragma unroll 1
+    for (; ties != 0; ties &= ties - 1) {
+      const int i = __ffs(static_cast<int>(ties)) - 1;
+      const float score = pick<Batch::kEntries>(batch.score, static_cast<unsigned>(i));
+      *tied++ = composite(ordered_key(score), static_cast<std::uint32_t>(batch.column(i)));
     }
     __syncwarp();
   });
@@ -382,15 +379,6 @@ __device__ __forceinline__ bool select_in_crowd(const Group& group, const ShortR
   return select_in_crowd(group, entries, crowded, k, width, stage, out);
 }
 
-// Sets the bits of `mask` for the scores that are admitted.
-template <int kFirst = 0, int kEntries>
-__device__ __forceinline__ void admit_scores(const float (&score)[kEntries], float floor, unsigned* mask) {
-  if constexpr (kFirst < kEntries) {
-    admit<kFirst>(make_float4(score[kFirst], score[kFirst + 1], score[kFirst + 2], score[kFirst + 3]), floor, mask);
-    admit_scores<kFirst + 4>(score, floor, mask);
-  }
-}
-
 // Appends the scores in `mask` and their columns.
 template <int kFirst = 0, class Group, int kQuads>
 __device__ __forceinline__ void append_scores(const ShortRow<Group, kQuads>& row, unsigned mask, SharedCursor* list) {
@@ -398,18 +386,6 @@ __device__ __forceinline__ void append_scores(const ShortRow<Group, kQuads>& row
     list->template append_if<1U << kFirst>(mask, float_bits(row.score[kFirst]),
                                            static_cast<std::uint32_t>(row.column(kFirst)));
     append_scores<kFirst + 1>(row, mask, list);
-  }
-}
-
-// One of kCount scores, as the lowest bits of `hash` say.
-template <int kCount>
-__device__ __forceinline__ float pick(const float* scores, unsigned hash) {
-  if constexpr (kCount == 1) {
-    return scores[0];
-  } else {
-    const float low = pick<kCount / 2>(scores, hash);
-    const float high = pick<kCount / 2>(scores + kCount / 2, hash);
-    return (hash & kCount / 2) != 0 ? high : low;
   }
 }
 
@@ -481,23 +457,24 @@ __device__ __forceinline__ bool select_on_plateau(const Group& group, const Shor
                                                   int k, const ShortRowStage& stage, std::int32_t* out) {
   constexpr int kEntries = 4 * kQuads;
   Scratch* const scratch = stage.scratch;
-  CoarseBins::Place place[kEntries];
-  CoarseBins{}.places(row, place);
+  const float lower = CoarseBins::last_of(crowded - 1);
+  const float last = CoarseBins::last_of(crowded);
 #pragma unroll
   for (int i = 0; i < kEntries; ++i) {
-    if (CoarseBins::bin_of(place[i]) == crowded && row.has(i)) scratch->low_key = float_bits(row.score[i]);  // anyone's
+    if (!(row.score[i] <= lower) && row.score[i] <= last && row.has(i)) {
+      scratch->low_key = float_bits(row.score[i]);  // anyone's
+    }
   }
   group.sync();
   const float plateau = bits_float(scratch->low_key);
   PlateauSlots<Group, kQuads> slots;
-  StagedWinners<kEntries> winners;
 #pragma unroll
   for (int i = 0; i < kEntries; ++i) {
-    winners.add(i, !(row.score[i] <= plateau));
     if (row.score[i] == plateau && row.has(i)) slots.add(i);
   }
+  StagedWinners<kEntries> winners(CoarseBins{}.above(row, plateau));
   slots.publish(group, stage.histogram);
-  winners.reserve(group.lane(), &scratch->count);
+  winners.reserve(group.lane(), 0, scratch);
   group.sync();
   const int above = scratch->count;
   const int need = k - above;

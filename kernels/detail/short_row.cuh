@@ -53,6 +53,7 @@ struct ShortRow {
 
   __device__ int column(int i) const { return first + i / 4 * 4 * Group::kSize + i % 4; }
   __device__ bool has(int i) const { return (valid & 1U << i) != 0; }
+  __device__ unsigned entries() const { return valid; }
 
   __device__ static int skipped(const float* row) {
     return static_cast<int>(reinterpret_cast<std::uintptr_t>(row) / sizeof(float) % 4);
@@ -111,6 +112,15 @@ struct ShortRow {
     }
   }
 };
+
+// Sets the bits of `mask` for the scores that are admitted.
+template <int kFirst = 0, int kEntries>
+__device__ __forceinline__ void admit_scores(const float (&score)[kEntries], float floor, unsigned* mask) {
+  if constexpr (kFirst < kEntries) {
+    admit<kFirst>(make_float4(score[kFirst], score[kFirst + 1], score[kFirst + 2], score[kFirst + 3]), floor, mask);
+    admit_scores<kFirst + 4>(score, floor, mask);
+  }
+}
 
 }  // namespace hpctopk::detail
 

@@ -61,10 +61,13 @@ inline void count_if(bool condition, int* counter) {
   emulated::offset(counter);
   ++*counter;
 }
-inline int add_one_if(bool condition, int* counter) {
+inline int add_if(bool condition, int* counter, int term) {
   emulated::offset(counter);
-  return condition ? (*counter)++ : 0;
+  const int before = *counter;
+  if (condition) *counter += term;
+  return condition ? before : 0;
 }
+inline int add_one_if(bool condition, int* counter) { return add_if(condition, counter, 1); }
 class SharedQuads {
  public:
   explicit SharedQuads(const float4* quads) : quads_(quads) {}
@@ -108,6 +111,18 @@ inline std::uint32_t ordered_half(float x) {
 }
 inline std::uint32_t ordered_halves(float first, float second) {
   return ordered_half(first) | ordered_half(second) << 16;
+}
+inline float half_score(std::uint32_t half) {
+  const std::uint32_t magnitude = half & 0x7FFFU;
+  const std::uint32_t bits = magnitude > 0x7C00U ? 0x7FFFFFFFU : 0x7F800000U;
+  float score = 0;
+  std::memcpy(&score, &bits, sizeof score);
+  if (magnitude < 0x7C00U) score = std::ldexp(static_cast<float>(magnitude), -24);
+  if (magnitude >= 0x400U && magnitude < 0x7C00U) {
+    const auto exponent = static_cast<int>(magnitude >> 10);
+    score = std::ldexp(static_cast<float>((magnitude & 0x3FFU) + 0x400U), exponent - 25);
+  }
+  return (half & 0x8000U) != 0 ? -score : score;
 }
 inline float approximate_reciprocal(float x) { return 1 / x; }
 
