@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kBlock, Shape<kBlock, kQuads>::kCtas)
   window.add(stage.scratch->count);  // 0, and the barrier waits for no load
   window.clamp(width);
   row.mask(window.start, window.start + window.length);
-  if constexpr (!Shape::kSampled) detail::count_entries(row, detail::CoarseBins{}, stage);
+  if constexpr (!Shape::kSampled) detail::count_row(row, stage);
   if (index >= window.num_rows) return;
   std::int32_t* out = operands.out + index * operands.out_row_stride;
   detail::keep_in_register(&out);  // and no sum of three for every store

@@ -297,6 +297,16 @@ __device__ __forceinline__ void count_entries(const Batch& batch, const Bins& bi
   for (int i = 0; i < Batch::kEntries; ++i) atomicAdd(&stage.histogram[bin[i]], 1);
 }
 
+// The same for a row, quad by quad, so that none waits for the next one's load. The branch keeps the compiler from
+// converting all of them first.
+template <class Group, int kQuads>
+__device__ __forceinline__ void count_row(const ShortRow<Group, kQuads>& row, const ShortRowStage& stage) {
+#pragma unroll
+  for (int q = 0; q < kQuads; ++q) {
+    if ((row.valid >> 4 * q & 0xFU) != 0) count_entries(row.quad(q), CoarseBins{}, stage);
+  }
+}
+
 // Writes the columns of the k best of entries.count >= k entries, which are at columns below `width`. Or returns the
 // boundary's bin, where too many share it, and nothing is written. All entries have been counted.
 template <class Group, class Entries, class Bins>

@@ -55,6 +55,12 @@ struct ShortRow {
   __device__ bool has(int i) const { return (valid & 1U << i) != 0; }
   __device__ unsigned entries() const { return valid; }
 
+  struct Quad {
+    static constexpr int kEntries = 4;
+    float score[kEntries];
+  };
+  __device__ Quad quad(int i) const { return {{score[4 * i], score[4 * i + 1], score[4 * i + 2], score[4 * i + 3]}}; }
+
   __device__ static int skipped(const float* row) {
     return static_cast<int>(reinterpret_cast<std::uintptr_t>(row) / sizeof(float) % 4);
   }
