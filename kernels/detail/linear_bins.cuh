@@ -15,6 +15,7 @@
 namespace hpctopk::detail {
 
 __device__ __forceinline__ float not_a_number() { return bits_float(0x7FFFFFFFU); }
+__device__ __forceinline__ float lowest_finite() { return bits_float(0xFF7FFFFFU); }
 __device__ __forceinline__ bool is_finite(float x) { return fabsf(x) < infinity(); }
 
 // Ends included. All numbers, unless it says otherwise.

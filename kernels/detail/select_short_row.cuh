@@ -22,8 +22,6 @@
 
 namespace hpctopk::detail {
 
-inline constexpr int kSampleBins = 4 * kWarpSize;
-
 // Entries of the boundary's bin that are ranked: with more, another histogram is faster.
 inline constexpr int kMostTied = 128;
 inline constexpr int kNotCrowded = -1;
@@ -33,8 +31,7 @@ struct ShortRowStage {
   int* histogram;
   std::uint64_t* tied;  // [kMostTied] composites of the boundary's bin, once the histogram is done with
   Scratch* scratch;
-  int* sample;            // [kSampleBins]
-  std::uint32_t* ranges;  // [2 * kWarpSize] see ScoreRange and Crowd
+  std::uint32_t* ranges;  // [2 * kWarpSize] see Crowd
   uint2* list;            // [list_room] scores that reach the floor, and their columns
   std::int32_t* columns;  // or [k] those of the winners
   float4* quads;          // [quad_room] or all scores
@@ -44,13 +41,12 @@ struct ShortRowStage {
       : histogram(buffer.histogram),
         tied(reinterpret_cast<std::uint64_t*>(buffer.histogram)),
         scratch(buffer.scratch),
-        sample(reinterpret_cast<int*>(buffer.candidates)) {
+        ranges(reinterpret_cast<std::uint32_t*>(buffer.candidates)) {
     static_assert(kMostTied * sizeof(std::uint64_t) <= kBins * sizeof(int));
-    ranges = reinterpret_cast<std::uint32_t*>(sample + kSampleBins);
     list = reinterpret_cast<uint2*>(ranges + 2 * kWarpSize);
     columns = reinterpret_cast<std::int32_t*>(list);
     quads = reinterpret_cast<float4*>(list);
-    const int room = buffer.capacity - kSampleBins / 2 - kWarpSize;
+    const int room = buffer.capacity - kWarpSize;
     list_room = room / 8 * 5;  // of more scores it is faster to look at all again
     quad_room = room / 2;
   }
@@ -59,7 +55,6 @@ struct ShortRowStage {
   template <class Group>
   __device__ __forceinline__ void clear(const Group& group) const {
     clear_histogram(group, histogram);
-    if (group.thread < kSampleBins / 4) reinterpret_cast<int4*>(sample)[group.thread] = make_int4(0, 0, 0, 0);
     if (group.thread == 0) {
       scratch->front = 0;   // listed
       scratch->count = 0;   // winners; see StagedWinners
@@ -288,6 +283,13 @@ struct StagedEntries {
   }
 };
 
+// Scores to be counted.
+template <int kCount>
+struct Sample {
+  static constexpr int kEntries = kCount;
+  float score[kCount];
+};
+
 // Counts what select_entries() takes.
 template <class Batch, class Bins>
 __device__ __forceinline__ void count_entries(const Batch& batch, const Bins& bins, const ShortRowStage& stage) {
@@ -399,19 +401,6 @@ __device__ __forceinline__ void append_scores(const ShortRow<Group, kQuads>& row
   }
 }
 
-// The bin of the sample that holds the rank. Every warp looks for itself, four bins a lane, the highest first: as many
-// bins are above it as have, with all higher ones, fewer scores than the rank. Negative: there are fewer in all.
-__device__ __forceinline__ int sample_bin(int lane, const int* sample, int rank) {
-  const int4 counts = reinterpret_cast<const int4*>(sample)[kWarpSize - 1 - lane];
-  const int through[4] = {counts.w, counts.w + counts.z, counts.w + counts.z + counts.y,
-                          counts.w + counts.z + counts.y + counts.x};
-  const int before = inclusive_scan(through[3]) - through[3];
-  int above = 0;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) above += before + through[i] < rank;
-  return kSampleBins - 1 - __reduce_add_sync(kFullWarp, above);
-}
-
 // How many scores of a row equal a plateau's, for each quad of the row in order: who owns them, and what comes before.
 template <class Group, int kQuads>
 class PlateauSlots {
@@ -516,35 +505,29 @@ __device__ __forceinline__ bool select_directly(const Group& group, const ShortR
 }
 
 // The same where a sample of one score in kStride, whose `rank`-th the k best reach, leaves few scores to compare.
+// Where its bin is crowded, as the zeros of an indexer's rows are, what is higher is listed, and may be enough.
 template <int kStride, class Group, int kQuads>
 __device__ __forceinline__ bool select_by_sample(const Group& group, const ShortRow<Group, kQuads>& row, int rank,
                                                  int length, int k, int width, const ShortRowStage& stage,
                                                  std::int32_t* out) {
   constexpr int kSamples = 4 * kQuads / kStride;
-  static_assert(kSamples >= 1);
+  static_assert(kSamples >= 2);
+  constexpr int kAll = kSamples * Group::kSize;
   const unsigned hash = static_cast<unsigned>(group.thread) * 0x9E3779B1U >> 28;
-  float sample[kSamples];
-  ScoreRange range;
+  Sample<kSamples> sample;
 #pragma unroll
-  for (int i = 0; i < kSamples; ++i) {
-    sample[i] = pick<kStride>(row.score + i * kStride, hash);
-    range.add(sample[i]);
-  }
-  range.publish(group, stage.ranges);
+  for (int i = 0; i < kSamples; ++i) sample.score[i] = pick<kStride>(row.score + i * kStride, hash);
+  count_entries(sample, CoarseBins{}, stage);
   group.sync();
-  if (!range.of_all(group, stage.ranges)) {
-    return select_in_crowd(group, row, ScoreInterval{}, length, k, width, stage, out);
-  }
-  const auto bins = LinearBins<kSampleBins>::of(range.low, range.high);
-#pragma unroll
-  for (int i = 0; i < kSamples; ++i) {
-    if (!(sample[i] <= -infinity())) atomicAdd(&stage.sample[bins.bin(sample[i])], 1);
-  }
-  group.sync();
-  const int bin = sample_bin(group.lane(), stage.sample, rank);
-  const float low = bin > 0 ? bins.low_of(bin) : range.low;
+  rank = min(rank, kAll);
+  find_rank(group, stage.histogram, stage.scratch, rank, max(1, 2 * (k / kStride) - rank));
+  const RankBin found = stage.scratch->found[0];
+  const bool crowded = found.inside > kAll / 8;
+  const float low = CoarseBins::last_of(crowded ? found.bin : found.bin - 1);
+  const float high = CoarseBins::last_of(stage.scratch->found[1].bin);  // as far above the boundary as low is below
+  clear_histogram(group, stage.histogram);
   unsigned mask = 0;
-  admit_scores(row.score, bin > 0 ? low : not_a_number(), &mask);  // a NaN admits everything
+  admit_scores(row.score, low, &mask);
   mask &= row.valid;
   const int mine = __popc(mask);
   const int through = inclusive_scan(mine);
@@ -559,11 +542,14 @@ __device__ __forceinline__ bool select_by_sample(const Group& group, const Short
   group.sync();
   const int listed = stage.scratch->front;
   if (listed < k || listed > stage.list_room) {
-    const ScoreInterval crowded = listed < k ? ScoreInterval{range.low, low} : ScoreInterval{low, range.high};
-    return select_in_crowd(group, row, crowded, length, k, width, stage, out);
+    if (listed < k && crowded && select_on_plateau(group, row, found.bin, k, stage, out)) return true;
+    ScoreInterval interval = CoarseBins{}.interval(found.bin);
+    if (listed < k && !crowded) interval.low = -infinity();
+    if (listed >= k) interval.high = infinity();
+    return select_in_crowd(group, row, interval, length, k, width, stage, out);
   }
   const ListEntries<Group> entries{stage.list, listed, group.thread};
-  const auto fine_bins = LinearBins<kBins>::of(low, range.high);
+  const auto fine_bins = LinearBins<kBins>::of(fmaxf(low, lowest_finite()), high);  // -infinity is in the first
   entries.for_each_batch([&](const auto& batch) { count_entries(batch, fine_bins, stage); });
   const int fine_bin = select_entries(group, entries, fine_bins, k, width, stage, out);
   if (fine_bin == kNotCrowded) return true;
