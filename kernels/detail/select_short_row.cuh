@@ -448,6 +448,17 @@ class PlateauSlots {
   int total_[kLoads];
 };
 
+// visit(score) for a thread's scores in a bin.
+template <class Group, int kQuads, class Visit>
+__device__ __forceinline__ void for_each_in_bin(const ShortRow<Group, kQuads>& row, int bin, const Visit& visit) {
+  const float lower = CoarseBins::last_of(bin - 1);
+  const float last = CoarseBins::last_of(bin);
+#pragma unroll
+  for (int i = 0; i < 4 * kQuads; ++i) {
+    if (!(row.score[i] <= lower) && row.score[i] <= last && row.has(i)) visit(row.score[i]);
+  }
+}
+
 // Writes the columns of the k best of a row whose boundary is likely at a score that many of the boundary's bin have:
 // those with higher scores, and the first columns of those that equal it. False: it is not, and nothing is written.
 // Comes after select_entries() with CoarseBins found the bin.
@@ -456,13 +467,11 @@ __device__ __forceinline__ bool select_on_plateau(const Group& group, const Shor
                                                   int k, const ShortRowStage& stage, std::int32_t* out) {
   constexpr int kEntries = 4 * kQuads;
   Scratch* const scratch = stage.scratch;
-  const float lower = CoarseBins::last_of(crowded - 1);
-  const float last = CoarseBins::last_of(crowded);
-#pragma unroll
-  for (int i = 0; i < kEntries; ++i) {
-    if (!(row.score[i] <= lower) && row.score[i] <= last && row.has(i)) {
-      scratch->low_key = float_bits(row.score[i]);  // anyone's
-    }
+  float named = not_a_number();
+  for_each_in_bin(row, crowded, [&](float score) { named = score; });
+  const unsigned naming = __ballot_sync(kFullWarp, named == named);
+  if (naming != 0 && group.lane() == __ffs(static_cast<int>(naming)) - 1) {
+    atomicExch(&scratch->low_key, float_bits(named));  // anyone's
   }
   group.sync();
   const float plateau = bits_float(scratch->low_key);
@@ -492,6 +501,25 @@ __device__ __forceinline__ bool select_on_plateau(const Group& group, const Shor
   return true;
 }
 
+// The same where the scores of the boundary's bin differ, but lie so close together that it holds many: all are counted
+// once more, in bins of the range that those have.
+template <class Group, int kQuads>
+__device__ __forceinline__ bool select_in_range(const Group& group, const ShortRow<Group, kQuads>& row, int crowded,
+                                                int length, int k, int width, const ShortRowStage& stage,
+                                                std::int32_t* out) {
+  ScoreRange range;
+  for_each_in_bin(row, crowded, [&](float score) { range.add(score); });
+  group.sync();  // nobody reads the histogram any more
+  clear_histogram(group, stage.histogram);
+  if (group.thread == 0) stage.scratch->count = 0;
+  range.publish(group, stage.ranges);
+  group.sync();
+  if (!range.of_all(group, stage.ranges)) return false;
+  const auto bins = LinearBins<kBins>::of(range.low, range.high);
+  count_entries(row, bins, stage);
+  return select_entries(group, RowEntries<Group, kQuads>{row, length}, bins, k, width, stage, out) == kNotCrowded;
+}
+
 // Writes the columns of the k best of a row with a window of `length`, all of whose scores have been counted in
 // CoarseBins. False: it did not come to an end.
 template <class Group, int kQuads>
@@ -501,6 +529,7 @@ __device__ __forceinline__ bool select_directly(const Group& group, const ShortR
   const int bin = select_entries(group, RowEntries<Group, kQuads>{row, length}, bins, k, width, stage, out);
   if (__builtin_expect(static_cast<long>(bin == kNotCrowded), 1) != 0) return true;
   if (select_on_plateau(group, row, bin, k, stage, out)) return true;
+  if (select_in_range(group, row, bin, length, k, width, stage, out)) return true;
   return select_in_crowd(group, row, bins.interval(bin), length, k, width, stage, out);
 }
 

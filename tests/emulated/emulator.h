@@ -267,6 +267,12 @@ T atomicMax(T* address, U value) {
   *address = max(old, static_cast<T>(value));
   return old;
 }
+template <class T, class U>
+T atomicExch(T* address, U value) {
+  const T old = *address;
+  *address = static_cast<T>(value);
+  return old;
+}
 template <class T>
 T __ldcg(const T* address) {
   return *address;
