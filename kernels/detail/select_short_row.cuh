@@ -288,6 +288,8 @@ template <int kCount>
 struct Sample {
   static constexpr int kEntries = kCount;
   float score[kCount];
+
+  __device__ static bool has(int) { return true; }
 };
 
 // Counts what select_entries() takes.
@@ -449,14 +451,26 @@ class PlateauSlots {
 };
 
 // visit(score) for a thread's scores in a bin.
-template <class Group, int kQuads, class Visit>
-__device__ __forceinline__ void for_each_in_bin(const ShortRow<Group, kQuads>& row, int bin, const Visit& visit) {
+template <class Batch, class Visit>
+__device__ __forceinline__ void for_each_in_bin(const Batch& batch, int bin, const Visit& visit) {
   const float lower = CoarseBins::last_of(bin - 1);
   const float last = CoarseBins::last_of(bin);
 #pragma unroll
-  for (int i = 0; i < 4 * kQuads; ++i) {
-    if (!(row.score[i] <= lower) && row.score[i] <= last && row.has(i)) visit(row.score[i]);
+  for (int i = 0; i < Batch::kEntries; ++i) {
+    if (!(batch.score[i] <= lower) && batch.score[i] <= last && batch.has(i)) visit(batch.score[i]);
   }
+}
+
+// Bins of the range that the scores of a bin have. Ends with a barrier.
+template <class Group, class Batch>
+__device__ __forceinline__ LinearBins<kBins> bins_of_range(const Group& group, const Batch& batch, int bin,
+                                                           const ShortRowStage& stage) {
+  ScoreRange range;
+  for_each_in_bin(batch, bin, [&](float score) { range.add(score); });
+  range.publish(group, stage.ranges);
+  group.sync();
+  if (!range.of_all(group, stage.ranges) && !(is_finite(range.low) && is_finite(range.high))) range = {0, 0};
+  return LinearBins<kBins>::of(range.low, range.high);
 }
 
 // Writes the columns of the k best of a row whose boundary is likely at a score that many of the boundary's bin have:
@@ -507,15 +521,10 @@ template <class Group, int kQuads>
 __device__ __forceinline__ bool select_in_range(const Group& group, const ShortRow<Group, kQuads>& row, int crowded,
                                                 int length, int k, int width, const ShortRowStage& stage,
                                                 std::int32_t* out) {
-  ScoreRange range;
-  for_each_in_bin(row, crowded, [&](float score) { range.add(score); });
   group.sync();  // nobody reads the histogram any more
   clear_histogram(group, stage.histogram);
   if (group.thread == 0) stage.scratch->count = 0;
-  range.publish(group, stage.ranges);
-  group.sync();
-  if (!range.of_all(group, stage.ranges)) return false;
-  const auto bins = LinearBins<kBins>::of(range.low, range.high);
+  const auto bins = bins_of_range(group, row, crowded, stage);
   count_entries(row, bins, stage);
   return select_entries(group, RowEntries<Group, kQuads>{row, length}, bins, k, width, stage, out) == kNotCrowded;
 }
@@ -551,10 +560,25 @@ __device__ __forceinline__ bool select_by_sample(const Group& group, const Short
   rank = min(rank, kAll);
   find_rank(group, stage.histogram, stage.scratch, rank, max(1, 2 * (k / kStride) - rank));
   const RankBin found = stage.scratch->found[0];
-  const bool crowded = found.inside > kAll / 8;
-  const float low = CoarseBins::last_of(crowded ? found.bin : found.bin - 1);
-  const float high = CoarseBins::last_of(stage.scratch->found[1].bin);  // as far above the boundary as low is below
+  bool crowded = found.inside > kAll / 8;
+  bool finer = false;
+  float low = CoarseBins::last_of(crowded ? found.bin : found.bin - 1);
+  float high = CoarseBins::last_of(stage.scratch->found[1].bin);  // as far above the boundary as low is below
   clear_histogram(group, stage.histogram);
+  if (__builtin_expect(static_cast<long>(crowded), 0) != 0) {
+    // By equal scores, or by such as lie close together: bins of their range tell those apart.
+    const auto bins = bins_of_range(group, sample, found.bin, stage);
+    count_entries(sample, bins, stage);
+    group.sync();
+    find_rank(group, stage.histogram, stage.scratch, rank, max(1, 2 * (k / kStride) - rank));
+    if (stage.scratch->found[0].inside <= kAll / 8) {
+      crowded = false;
+      finer = true;
+      low = bins.low_of(stage.scratch->found[0].bin);
+      high = bins.low_of(stage.scratch->found[1].bin + 1);
+    }
+    clear_histogram(group, stage.histogram);
+  }
   unsigned mask = 0;
   admit_scores(row.score, low, &mask);
   mask &= row.valid;
@@ -572,7 +596,8 @@ __device__ __forceinline__ bool select_by_sample(const Group& group, const Short
   const int listed = stage.scratch->front;
   if (listed < k || listed > stage.list_room) {
     if (listed < k && crowded && select_on_plateau(group, row, found.bin, k, stage, out)) return true;
-    ScoreInterval interval = CoarseBins{}.interval(found.bin);
+    ScoreInterval interval;
+    if (!finer) interval = CoarseBins{}.interval(found.bin);
     if (listed < k && !crowded) interval.low = -infinity();
     if (listed >= k) interval.high = infinity();
     return select_in_crowd(group, row, interval, length, k, width, stage, out);
