@@ -50,7 +50,7 @@ int launch(const Plan& plan, const Arguments& arguments, Stream stream) {
   if (plan.stages == 0) return launch_kernel<kView, 0>(plan, arguments, stream);
   if constexpr (kView == View::kHashed) {
     // A sample costs every member the same; what its margin admits too much they share. So only long parts take more.
-    if (plan.problem.num_columns >= plan.cluster_size * kWidePart)
+    if (sampled_quads(plan.problem.num_columns, plan.cluster_size) == 4)
       return launch_kernel<kView, 4>(plan, arguments, stream);
   }
   return launch_kernel<kView, 1>(plan, arguments, stream);

@@ -47,6 +47,9 @@ inline constexpr std::int32_t kMaxParts = 128;      // of a row
 inline constexpr std::int32_t kMaxClusterSize = 16;
 // Scores of a member of a cluster from which its threads sample four quads in the place of one.
 inline constexpr std::int64_t kWidePart = 393216;
+constexpr std::int32_t sampled_quads(std::int64_t num_columns, std::int32_t cluster_size) {
+  return num_columns >= cluster_size * kWidePart ? 4 : 1;
+}
 
 // A CTA that scans one row, or a part of one, out of bulk copies: the stages, the barriers, then as in shared_bytes().
 inline constexpr std::int32_t kStagedStages = 4;

@@ -180,8 +180,8 @@ struct ListReader {
   }
 };
 
-// The rest of a row whose candidates are too few, or too many for registers: one CTA does it alone. Out of line: few
-// come here.
+// The rest of a row whose candidates are too few, or too many to be refined at once: one CTA does it alone. Out of
+// line: few come here.
 template <View kView>
 __device__ __noinline__ void merge_generally(const detail::Operands& operands, const Policy& policy, int capacity,
                                              ListReader load, uint2 range, int total) {
@@ -229,13 +229,13 @@ __global__ void __launch_bounds__(kSplitBlock, 1)
       __ldcg(reinterpret_cast<const uint2*>(&lists.sizes[first].boundary));
   const ListReader load{lists.candidates + first * lists.capacity, buffer.scratch, lists.parts, lists.capacity};
   const int listed = buffer.scratch->ends[lists.parts - 1];
-  if (total < k || !detail::fits_registers(listed, k, policy)) {
+  if (total < k || !detail::fits_at_once(listed, k, policy)) {
     merge_generally<kView>(operands, policy, capacity, load, range, total);
     return;
   }
   const int limit = above >= k ? detail::Boundary::kNoLimit : min(row.length, __ldcg(&lists.sizes[first].limit));
-  detail::select_from_registers(group, {nullptr, listed, k, row.length, row.start, out}, load, range.x, range.y, limit,
-                                buffer.histogram, buffer.scratch, detail::best_stage(buffer.candidates, k));
+  detail::select_by_bins(group, {nullptr, listed, k, row.length, row.start, out}, load, range.x, range.y, limit,
+                         buffer.histogram, buffer.scratch, detail::best_stage(buffer.candidates, k));
   if (operands.statistics != nullptr && group.thread == 0) {
     detail::count_row(operands.statistics, row.length, total, detail::RowWork{});
   }

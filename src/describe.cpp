@@ -8,6 +8,8 @@
 #include <cstring>
 
 #include "hpctopk/topk.h"
+#include "kernels/detail/view.h"
+#include "kernels/kernels.h"
 
 namespace hpctopk {
 namespace {
@@ -37,7 +39,23 @@ class Writer {
   std::size_t length_ = 0;
 };
 
-void print_sample(const SamplePolicy& sample, Writer* writer) {
+// Samples of a row as long as the matrix is wide, as the kernel takes them of the hashed view; 0: such rows are too
+// short for one.
+std::int32_t hashed_samples(const Plan& plan) {
+  const SamplePolicy& sample = plan.policy.sample;
+  const auto columns = static_cast<std::int32_t>(plan.problem.num_columns);
+  if (plan.kernel == Kernel::kCluster && plan.stages != 0) {
+    const std::int32_t quads = kernels::sampled_quads(columns, plan.cluster_size);
+    return detail::quad_view(plan, kernels::kClusterBlock, quads).hashed.samples;
+  }
+  const detail::HashedView view =
+      plan.stages != 0 ? detail::register_view(sample, columns, columns / 4, plan.problem.k, plan.block).hashed
+                       : detail::hashed_view(sample, columns, columns / 4, plan.problem.k);
+  return view.usable() ? view.samples : 0;
+}
+
+void print_sample(const Plan& plan, Writer* writer) {
+  const SamplePolicy& sample = plan.policy.sample;
   switch (sample.view) {
     case View::kNone:
       writer->print("  sample        none: the boundary comes from the whole row\n");
@@ -48,8 +66,8 @@ void print_sample(const SamplePolicy& sample, Writer* writer) {
       break;
     case View::kHashed:
       writer->print(
-          "  sample        hashed: 1 score of %d, %d to %d, in runs of %d; boundary %.1f sigmas below rank k\n",
-          sample.stride, sample.min_samples, sample.max_samples, sample.chunk, static_cast<double>(sample.sigmas));
+          "  sample        hashed: %d of a full row's scores, in runs of %d; boundary %.1f sigmas below rank k\n",
+          hashed_samples(plan), sample.chunk, static_cast<double>(sample.sigmas));
       break;
   }
 }
@@ -116,7 +134,7 @@ std::size_t describe(const Plan& plan, char* text, std::size_t size) noexcept {
                  static_cast<long long>(plan.shared_bytes), plan.candidate_capacity);
   }
   writer.print("  workspace     %lld bytes\n", static_cast<long long>(plan.workspace_bytes));
-  print_sample(plan.policy.sample, &writer);
+  print_sample(plan, &writer);
   writer.print("  refinement    %s digits\n", plan.policy.digits == Digits::kFixed ? "11 + 11 + 10 bit" : "normalised");
   writer.print("  candidates (modelled with an H200's constants: the order matters, not the time)\n");
   for (int i = 0; i < num_candidates; ++i) {

@@ -63,10 +63,10 @@ __device__ __forceinline__ void finish_by_first(const Group& group, Cluster owne
   const int count =
       owner.gather(group, row, total, part.count, k, part.boundary, policy.digits, buffer, operands.statistics);
   if (!owner.finishes()) return;
-  if (fits_registers(count, k, policy)) {
+  if (fits_at_once(count, k, policy)) {
     group.sync();
-    select_from_registers(group, {nullptr, count, k, row.length, row.start, out}, CandidatesOnChip{buffer.candidates},
-                          part.boundary, part.highest, part.limit, buffer.histogram, buffer.scratch, best);
+    select_by_bins(group, {nullptr, count, k, row.length, row.start, out}, CandidatesOnChip{buffer.candidates},
+                   part.boundary, part.highest, part.limit, buffer.histogram, buffer.scratch, best);
   } else {
     finish_row(group, row.start, row.length, policy.digits, k, part.boundary, part.highest, count, buffer, out);
   }

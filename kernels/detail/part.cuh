@@ -16,8 +16,8 @@
 
 namespace hpctopk::detail {
 
-// Whether a row's candidates are refined in registers, by digits normalised to the proposal's range.
-__device__ __forceinline__ bool fits_registers(int count, int k, const Policy& policy) {
+// Whether a row's candidates are refined at once, by digits normalised to the proposal's range.
+__device__ __forceinline__ bool fits_at_once(int count, int k, const Policy& policy) {
   return count <= kernels::gathered_capacity(k) && policy.digits == Digits::kNormalised;
 }
 

@@ -29,12 +29,11 @@ struct RingRow {
   bool sampled;              // its sample is brought
   float edges[kEdgeScores];  // with the sample
   bool end;                  // there are no more rows
-  // A row that is scanned again, because it had too few candidates or too many: from here.
-  bool again;
-  bool had_few, had_many;
+  bool had_few, had_many;    // candidates: it is scanned again, from `floor`
   std::uint32_t floor;
   std::uint32_t highest;
 
+  __device__ bool again() const { return had_few || had_many; }
   // The index of a row's i-th score that is in no whole quad; negative: there is none.
   __device__ int edge(int i) const {
     if (i < row.head) return i;

@@ -98,7 +98,6 @@ class RingFeed {
       to.by_runs = view.by_runs;
       to.enough = view.enough;
       to.sampled = row.length > ring_.capacity / Ring::kPlaces && view.hashed.usable();
-      to.again = false;
       to.had_few = to.had_many = false;
     }
     __syncwarp();

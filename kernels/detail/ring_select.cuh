@@ -55,7 +55,7 @@ class RingSelection {
     const RingRow& next = ring.row(turn);
     const CandidateBuffer buffer = buffer_at(ring.rest, 0);
     Boundary boundary;  // admits every score: right where the row fits or has no usable view
-    if (next.again) {
+    if (next.again()) {
       boundary = Boundary::at(next.floor);
       boundary.highest = next.highest;
     } else if (next.sampled) {
@@ -123,10 +123,9 @@ class RingSelection {
       }
     } else {
       std::int32_t* const out = operands_.out + done.index * operands_.out_row_stride;
-      select_from_registers(group, {nullptr, count, k, done.row.length, done.row.start, out},
-                            CandidatesOnChip{ring.candidates(turn, 0, count)}, task.boundary.primary,
-                            task.boundary.highest, task.boundary.limit, buffer.histogram, buffer.scratch,
-                            ring.best_stage());
+      select_by_bins(group, {nullptr, count, k, done.row.length, done.row.start, out},
+                     CandidatesOnChip{ring.candidates(turn, 0, count)}, task.boundary.primary, task.boundary.highest,
+                     task.boundary.limit, buffer.histogram, buffer.scratch, ring.best_stage());
       if (operands_.statistics != nullptr && this->group().thread == 0) {
         count_row(operands_.statistics, done.row.length, count,
                   RowWork{1 + done.had_few + done.had_many, done.had_few, false});
@@ -158,7 +157,6 @@ class RingSelection {
     if (group.thread == 0) {
       RingRow& to = ring.state->to_repeat[ring.state->asked % Ring::kKnown];
       to = row;
-      to.again = true;
       to.sampled = false;
       (few ? to.had_few : to.had_many) = true;
       to.floor = floor;

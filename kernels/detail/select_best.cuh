@@ -237,7 +237,7 @@ __device__ __forceinline__ void select_best(const Group& group, const Selection&
   rank_directly(group, tied, found.inside, need, selection);
 }
 
-// What select_from_registers() needs beside.
+// What select_by_bins() needs beside.
 struct BestStage {
   std::uint64_t* tied;  // [kDirectRank]
   std::uint64_t* list;  // [gathered_capacity(k)], where they are not on chip
@@ -378,7 +378,7 @@ struct PlateauBins {
   }
 };
 
-// As select_from_registers(): an entry's place in its bin, and the entries of higher bins, are its place among the
+// As select_by_bins(): an entry's place in its bin, and the entries of higher bins, are its place among the
 // best.
 template <class Group, class Load, class Bins>
 __device__ __forceinline__ void select_in_bins(const Group& group, const Selection& selection, const Load& load,
@@ -432,12 +432,12 @@ __device__ HPCTOPK_RARE void select_on_plateau(Group group, Selection selection,
   select_in_bins(group, selection, load, bins, bins.plateau, highest, histogram, scratch, stage);
 }
 
-// As select_best() for candidates that load(0), ..., load(selection.count - 1) bring to registers once. A `limit` says
+// As select_best() for candidates that `load` has: CandidatesOnChip, or what KeptEntries reads once. A `limit` says
 // that `floor` is a plateau, of which the k best hold what is below that index.
 template <class Group, class Load>
-__device__ __forceinline__ void select_from_registers(const Group& group, const Selection& selection, const Load& load,
-                                                      std::uint32_t floor, std::uint32_t highest, int limit,
-                                                      int* histogram, Scratch* scratch, const BestStage& stage) {
+__device__ __forceinline__ void select_by_bins(const Group& group, const Selection& selection, const Load& load,
+                                               std::uint32_t floor, std::uint32_t highest, int limit, int* histogram,
+                                               Scratch* scratch, const BestStage& stage) {
   if (limit != Boundary::kNoLimit) {
     select_on_plateau(group, selection, load, PlateauBins::of(floor, limit), highest, histogram, scratch, stage);
   } else {

@@ -25,7 +25,7 @@ __device__ HPCTOPK_RARE void select_again(Group group, std::int64_t index, bool 
                     operands.out + index * operands.out_row_stride, operands.statistics);
 }
 
-// The rest of a row whose candidates are too few, or too many for registers. Likewise.
+// The rest of a row whose candidates are too few, or too many to be refined at once. Likewise.
 template <View kView, class Group>
 __device__ HPCTOPK_RARE void finish_generally(Group group, std::int64_t index, Boundary boundary, int count,
                                               RowWork work, const Operands& operands, const Policy& policy,
@@ -64,12 +64,12 @@ __device__ __forceinline__ void select_staged_row(const Group& group, PartCta<Gr
     boundary.limit = Boundary::kNoLimit;
     cta.restart(group, row);
   }
-  if (count < k || !fits_registers(count, k, policy)) {
+  if (count < k || !fits_at_once(count, k, policy)) {
     finish_generally<kView>(group, index, boundary, count, work, operands, policy, buffer);
     return;
   }
-  select_from_registers(group, {nullptr, count, k, row.length, row.start, out}, CandidatesOnChip{buffer.candidates},
-                        boundary.primary, boundary.highest, boundary.limit, buffer.histogram, buffer.scratch, cta.best);
+  select_by_bins(group, {nullptr, count, k, row.length, row.start, out}, CandidatesOnChip{buffer.candidates},
+                 boundary.primary, boundary.highest, boundary.limit, buffer.histogram, buffer.scratch, cta.best);
   if (operands.statistics != nullptr && group.thread == 0) count_row(operands.statistics, row.length, count, work);
 }
 
