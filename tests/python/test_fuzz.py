@@ -34,8 +34,8 @@ def count(text, name):
     return int(re.search(rf"{name} +│ +([\d,]+)", text)[1].replace(",", ""))
 
 
-def test_twenty_seconds_on_the_cpu(command):
-    code, out, err = command("--seconds", 20, "--seed", SEED)
+def test_a_minute_on_the_cpu(command):
+    code, out, err = command("--seconds", 60, "--seed", SEED)
     assert (code, err) == (0, f"seed {SEED}\n")
     assert count(out, "failures") == 0
     assert count(out, "cases") > 20

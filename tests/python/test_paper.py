@@ -247,7 +247,7 @@ def test_the_default_view_is_the_default_policy_s():
     sample = hpc.plan(1, 131_072, 2048, device="h200").policy.sample
     assert sample.chunk == policies.CHUNKS[0] == observations.CHUNK
     margins = f"{sample.sigmas:g} and {1.5 * sample.sigmas:g} sigmas or more"
-    assert policies.DEFAULT == f"hpc default: 1 in {sample.stride}, at most 16384, {margins}"
+    assert f"hpc default: 1 in {sample.stride}, at most 16384, {margins}" == policies.DEFAULT
 
 
 def test_a_period_aliases_with_the_stride_only(monkeypatch):
